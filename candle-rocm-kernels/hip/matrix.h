@@ -16,6 +16,11 @@
 //     mma.sync           n and n + 8              the q-th quarter             n and n + 8    2 q + (0, 1, 8, 9)
 //
 // The order of K only has to be the same in A and B.
+//
+// MATRIX_FLOAT8 is 1 where there are instructions on 8-bit floats (f8e4m3), too: on gfx942, gfx950, gfx12, and on nvptx
+// from sm_89 on. gfx942 reads e4m3 with another bias (FNUZ: "AMD Instinct MI300", section on FP8): the same bits are
+// half the value there, the bits of -0 are its only NaN, and those of NaN are numbers. FLOAT8_UNIT is what makes up for
+// the first in one operand; bits are as they should be for the others.
 #ifndef CANDLE_ROCM_MATRIX_H
 #define CANDLE_ROCM_MATRIX_H
 
@@ -39,6 +44,12 @@
 #define MATRIX 0
 #endif
 
+#if MATRIX_MFMA && (defined(__gfx942__) || defined(__gfx950__)) || MATRIX_WMMA12 || MATRIX_MMA && __CUDA_ARCH__ >= 890
+#define MATRIX_FLOAT8 1
+#else
+#define MATRIX_FLOAT8 0
+#endif
+
 #if MATRIX
 namespace device {
 namespace matrix {
@@ -49,6 +60,12 @@ constexpr u32 TILE = 16;
 template <typename T> struct Format;
 template <typename T> struct Fragment;
 template <typename S> struct Accumulator;
+#if MATRIX_FLOAT8 && defined(__gfx942__)
+constexpr float FLOAT8_UNIT = 2.0f;
+#else
+constexpr float FLOAT8_UNIT = 1.0f;
+#endif
+
 // Names for what a fragment is used as.
 template <typename T> using FragmentA = Fragment<T>;
 template <typename T> using FragmentB = Fragment<T>;

@@ -74,6 +74,8 @@ families! {
     Gemm = "matmul/gemm.hip";
     /// Matrices of floats times a few vectors.
     Gemv = "matmul/gemv.hip";
+    /// Products of 8-bit floats with scales.
+    Scaled = "matmul/scaled.hip";
     /// The choice of experts.
     MoeRouter = "moe/router.hip";
     /// Matrices of experts times the rows routed to them.
@@ -134,6 +136,10 @@ families! {
     MatmulLevels = "quantized/matmul_levels.hip";
     /// Matrices in K formats times a few 8-bit vectors, as f16.
     MatmulHalves = "quantized/matmul_halves.hip";
+    /// Activations to 8-bit floats.
+    QuantizeFloats = "quantized/activations_float8.hip";
+    /// Matrices of 8-bit floats in blocks times many vectors of 8-bit floats.
+    MatmulFloat8 = "quantized/matmul_float8.hip";
     /// Collectives of several GPUs that reach each other's memory.
     Collective = "collective.hip";
     /// Gates of experts with biases, and sums over the experts of tokens.

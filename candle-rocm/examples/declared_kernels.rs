@@ -19,6 +19,7 @@ fn main() {
             None => "all",
             Some(Only::Wave32) => "wave32",
             Some(Only::Matrix) => "matrix",
+            Some(Only::Float8) => "float8",
         };
         println!(
             "{} {} {} {}",

@@ -129,6 +129,20 @@ impl Arch {
         self.generation
     }
 
+    /// Whether kernels use its matrix instructions on 8-bit floats. What is compiled for several processors at once has
+    /// none where these read the same bits differently.
+    pub fn has_float8(&self) -> bool {
+        match self.generation {
+            Generation::Cdna3 => !self.name.ends_with("-generic"),
+            Generation::Cdna4 | Generation::Rdna4 => true,
+            Generation::Nvptx => {
+                let capability = self.name.strip_prefix("sm_").map(str::parse::<u32>);
+                matches!(capability, Some(Ok(capability)) if capability >= 89)
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the kernels of this product are made for it.
     pub fn is_supported(&self) -> bool {
         self.is_supported
@@ -219,6 +233,31 @@ mod tests {
                 Arch::parse(arch).is_some_and(|a| a.is_supported()),
                 "{arch}"
             );
+        }
+    }
+
+    #[test]
+    fn some_processors_multiply_8_bit_floats() {
+        let has = |name| Arch::parse(name).unwrap().has_float8();
+        for name in [
+            "gfx942",
+            "gfx950",
+            "gfx1201",
+            "gfx12-generic",
+            "sm_89",
+            "sm_120",
+        ] {
+            assert!(has(name), "{name}");
+        }
+        for name in [
+            "gfx90a",
+            "gfx9-4-generic",
+            "gfx1100",
+            "gfx1151",
+            "gfx1030",
+            "sm_86",
+        ] {
+            assert!(!has(name), "{name}");
         }
     }
 

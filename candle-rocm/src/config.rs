@@ -83,6 +83,10 @@ named! {
         Halves = "halves",
         /// Tiles of 8-bit integers, for any number of columns.
         Matmul = "matmul",
+        /// Tiles of 8-bit floats times 8-bit floats, on GPUs that have instructions for them: forced, for more columns
+        /// than [`MATVEC_MAX_COLUMNS`](crate::ops::quantized::MATVEC_MAX_COLUMNS) of matrices in such floats, while all
+        /// else is chosen as by default.
+        Float8 = "float8",
         /// The matrix as floats of the vectors' dtype, then a product of floats.
         Dequantize = "dequantize",
         /// Matrix and vectors as bf16, then a product with f32 sums and results: for f32 vectors, which it rounds less

@@ -25,6 +25,8 @@ pub enum Only {
     Wave32,
     /// Those with matrix instructions: MFMA, WMMA, mma.sync.
     Matrix,
+    /// Those with matrix instructions on 8-bit floats: [`Arch::has_float8`](crate::Arch::has_float8).
+    Float8,
 }
 
 /// The type of an argument.

@@ -185,6 +185,7 @@ fn has(arch: &Arch, only: Only) -> bool {
     let generation = arch.generation();
     match only {
         Only::Matrix => generation.matrix().is_some(),
+        Only::Float8 => arch.has_float8(),
         Only::Wave32 => !matches!(
             generation,
             Generation::Gcn | Generation::Cdna2 | Generation::Cdna3 | Generation::Cdna4

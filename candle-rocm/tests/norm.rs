@@ -306,7 +306,7 @@ fn norm_and_8_bits_at_once() {
     let x = HostTensor::<f32>::contiguous(vec![1.0; 48], &[1, 48]);
     let (buffer, weight) = (x.upload(&device), upload(&device, &[1f32; 48]));
     let weight = View::contiguous(&weight, DType::F32, &[48], &[1]);
-    let error = rms_norm_quantize(&device, &x.view(&buffer), &weight, EPS)
+    let error = rms_norm_quantize::<QuantizedActivations>(&device, &x.view(&buffer), &weight, EPS)
         .err()
         .unwrap();
     assert!(error.to_string().contains("multiples of 32"), "{error}");

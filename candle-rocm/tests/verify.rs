@@ -25,6 +25,7 @@ fn exists_on(device: &Device, kernel: &DeclaredKernel) -> bool {
         None => true,
         Some(Only::Wave32) => properties.wave_size == 32,
         Some(Only::Matrix) => properties.arch.generation().matrix().is_some(),
+        Some(Only::Float8) => properties.arch.has_float8(),
     }
 }
 

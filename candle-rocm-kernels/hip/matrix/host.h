@@ -15,7 +15,7 @@ template <typename T> DEVICE_FN void multiply_rows(const Words& row, const Fragm
         first[0] = d[0], first[1] = d[1], second[0] = d[2], second[1] = d[3];
     } else {
         const hip_sim_f32x4 c = {first[0], first[1], second[0], second[1]};
-        const hip_sim_f32x4 d = is_same<T, f16>::value ? hip_sim_mma_f16(a, b, c) : hip_sim_mma_bf16(a, b, c);
+        const hip_sim_f32x4 d = sizeof(T) == 1 ? hip_sim_mma_e4m3(a, b, c) : is_same<T, f16>::value ? hip_sim_mma_f16(a, b, c) : hip_sim_mma_bf16(a, b, c);
         first[0] = d[0], first[1] = d[1], second[0] = d[2], second[1] = d[3];
     }
 }

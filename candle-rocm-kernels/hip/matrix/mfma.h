@@ -37,6 +37,10 @@ template <typename T, typename Registers, typename Values> DEVICE_FN Values mult
 #else
         return __builtin_amdgcn_mfma_f32_16x16x16bf16_1k(a, b, c, 0, 0, 0);
 #endif
+#if MATRIX_FLOAT8
+    } else if constexpr (is_same<T, f8e4m3>::value) {
+        return __builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8(a, b, c, 0, 0, 0);
+#endif
     } else {
 #ifdef __gfx90a__
         return __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0);

@@ -17,6 +17,8 @@ template <typename T> DEVICE_FN void multiply_rows(const Words& row, const Fragm
         MMA("m16n8k16.row.col.f32.f16.f16.f32", "f");
     } else if constexpr (is_same<T, bf16>::value) {
         MMA("m16n8k16.row.col.f32.bf16.bf16.f32", "f");
+    } else if constexpr (is_same<T, f8e4m3>::value) {
+        MMA("m16n8k32.row.col.f32.e4m3.e4m3.f32", "f");
     } else {
         MMA("m16n8k32.row.col.s32.s8.s8.s32", "r");
     }

@@ -32,6 +32,11 @@ template <> struct Format<bf16> : VectorFormat<bf16, u16, K_16BIT, float> {
 template <> struct Format<i8> : VectorFormat<i8, u8, K_8BIT, i32> {
     using Registers = i8_registers;
 };
+#if MATRIX_FLOAT8
+template <> struct Format<f8e4m3> : VectorFormat<f8e4m3, u8, K_8BIT, float> {
+    using Registers = i8_registers;
+};
+#endif
 
 template <typename S, u32 COUNT> struct ValuesOf {
     typedef S type __attribute__((vector_size(COUNT * sizeof(S))));

@@ -33,6 +33,9 @@ template <typename T, typename Stored, u32 LENGTH, typename S> struct WordsForma
 template <> struct Format<f16> : WordsFormat<f16, u16, K_16BIT, float> {};
 template <> struct Format<bf16> : WordsFormat<bf16, u16, K_16BIT, float> {};
 template <> struct Format<i8> : WordsFormat<i8, u8, K_8BIT, i32> {};
+#if MATRIX_FLOAT8
+template <> struct Format<f8e4m3> : WordsFormat<f8e4m3, u8, K_8BIT, float> {};
+#endif
 
 template <typename S, u32 COUNT> struct ValuesOf {
     struct type {

@@ -19,6 +19,8 @@ template <typename T, typename Registers, typename Values> DEVICE_FN Values mult
         return __builtin_amdgcn_wmma_f32_16x16x16_f16_w32_gfx12(a, b, c);
     } else if constexpr (is_same<T, bf16>::value) {
         return __builtin_amdgcn_wmma_f32_16x16x16_bf16_w32_gfx12(a, b, c);
+    } else if constexpr (is_same<T, f8e4m3>::value) {
+        return __builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12(a, b, c);
     } else {
         return __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, c, false);
     }

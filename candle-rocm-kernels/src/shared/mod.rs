@@ -7,6 +7,7 @@ pub mod attention;
 pub mod ck;
 pub mod collective;
 mod definition;
+pub mod float8;
 pub mod latent;
 pub mod matmul;
 pub mod quantized;
@@ -37,6 +38,7 @@ pub fn headers() -> Vec<(&'static str, String)> {
         copy,
         delta_rule,
         dims,
+        float8,
         gated,
         group_norm,
         index_error,

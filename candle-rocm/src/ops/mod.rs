@@ -40,6 +40,7 @@ pub mod rand;
 pub mod reduce;
 pub mod rope;
 pub mod sampling;
+pub mod scaled;
 pub mod scan;
 pub mod softmax;
 pub mod softmax_backward;
@@ -82,6 +83,7 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         reduce::declared(),
         rope::declared(),
         sampling::declared(),
+        scaled::declared(),
         scan::declared(),
         softmax::declared(),
         softmax_backward::declared(),

@@ -2,7 +2,7 @@
 
 use super::check::Op;
 use super::operand::Operand;
-use super::quantized::QuantizedActivations;
+use super::quantized::{FloatActivations, QuantizedActivations};
 use super::rows::{Rows, Team, MAX_BLOCK};
 use crate::dtype::FLOATS;
 use crate::kernels::{kernels, Axis, Ptr};
@@ -20,11 +20,11 @@ kernels! {
         => (src: Ptr, residual: Ptr, weight: Ptr, bias: Ptr, sum: Ptr, out: Ptr, shape: Shape);
 
     /// The RMS norm of rows, a block for each, as floats and in 8 bits, vectors of which are `stride` apart.
-    normalize_quantize = "rms_norm_quantize" in Family::QuantizeActivations
+    normalize_quantize = "rms_norm_{to}" [to: Eight = Eight::ALL] in to.family()
         => (src: Ptr, weight: Ptr, out: Ptr, quants: Ptr, shape: Shape, stride: u32);
 
     /// The same of a sum, which is stored, too.
-    normalize_sum_quantize = "add_rms_norm_quantize" in Family::QuantizeActivations
+    normalize_sum_quantize = "add_rms_norm_{to}" [to: Eight = Eight::ALL] in to.family()
         => (src: Ptr, residual: Ptr, weight: Ptr, sum: Ptr, out: Ptr, quants: Ptr, shape: Shape, stride: u32);
 }
 
@@ -84,19 +84,24 @@ pub fn add_layer_norm(
 }
 
 /// Rows behind a norm.
-pub struct Normed {
+pub struct Normed<Q = QuantizedActivations> {
     /// As floats.
     pub floats: Buffer,
     /// In 8 bits, for products with quantized matrices.
-    pub quantized: QuantizedActivations,
+    pub quantized: Q,
 }
 
-/// The [`rms_norm`] of f32, as floats and in 8 bits at once. A block of threads has a row: for few rows, each a
-/// multiple of 32 elements.
+/// The [`rms_norm`] of f32, as floats and in 8 bits at once: integers ([`QuantizedActivations`]) or floats
+/// ([`FloatActivations`]). A block of threads has a row: for few rows, each a multiple of 32 elements, or of 64.
 ///
 /// # Errors
-/// Those of [`rms_norm`] and [`QuantizedActivations::quantize`].
-pub fn rms_norm_quantize(device: &Device, x: &View, weight: &View, eps: f32) -> Result<Normed> {
+/// Those of [`rms_norm`] and [`QuantizedActivations::quantize`] or [`FloatActivations::quantize`].
+pub fn rms_norm_quantize<Q: InEightBits>(
+    device: &Device,
+    x: &View,
+    weight: &View,
+    eps: f32,
+) -> Result<Normed<Q>> {
     Ok(quantize(device, x, None, weight, eps)?.1)
 }
 
@@ -104,25 +109,103 @@ pub fn rms_norm_quantize(device: &Device, x: &View, weight: &View, eps: f32) -> 
 /// [`rms_norm_quantize`].
 ///
 /// # Errors
-/// Those of [`add_rms_norm`] and [`QuantizedActivations::quantize`].
-pub fn add_rms_norm_quantize(
+/// Those of [`add_rms_norm`] and [`rms_norm_quantize`].
+pub fn add_rms_norm_quantize<Q: InEightBits>(
     device: &Device,
     x: &View,
     residual: &View,
     weight: &View,
     eps: f32,
-) -> Result<(Buffer, Normed)> {
+) -> Result<(Buffer, Normed<Q>)> {
     let (sum, normed) = quantize(device, x, Some(residual), weight, eps)?;
     Ok((sum.expect("there is a residual"), normed))
 }
 
-fn quantize(
+/// What activations are in 8 bits, as kernels' names end.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eight {
+    Integers,
+    Floats,
+}
+
+impl Eight {
+    const ALL: [Eight; 2] = [Eight::Integers, Eight::Floats];
+
+    fn family(self) -> Family {
+        match self {
+            Eight::Integers => Family::QuantizeActivations,
+            Eight::Floats => Family::QuantizeFloats,
+        }
+    }
+}
+
+impl std::fmt::Display for Eight {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Eight::Integers => "quantize",
+            Eight::Floats => "float8",
+        })
+    }
+}
+
+impl Axis for Eight {}
+
+/// Activations in 8 bits that a norm can make.
+pub trait InEightBits: Sized {
+    #[doc(hidden)]
+    const KIND: Eight;
+
+    #[doc(hidden)]
+    fn room(op: &'static str, device: &Device, columns: usize, len: usize) -> Result<Self>;
+
+    #[doc(hidden)]
+    fn from_floats(device: &Device, x: &View) -> Result<Self>;
+
+    /// The device memory, and the elements between the starts of vectors.
+    #[doc(hidden)]
+    fn memory(&self) -> (&Buffer, usize);
+}
+
+impl InEightBits for QuantizedActivations {
+    const KIND: Eight = Eight::Integers;
+
+    fn room(op: &'static str, device: &Device, columns: usize, len: usize) -> Result<Self> {
+        Self::alloc(op, device, columns, len)
+    }
+
+    fn from_floats(device: &Device, x: &View) -> Result<Self> {
+        Self::quantize(device, x)
+    }
+
+    fn memory(&self) -> (&Buffer, usize) {
+        (self.buffer(), self.stride())
+    }
+}
+
+impl InEightBits for FloatActivations {
+    const KIND: Eight = Eight::Floats;
+
+    fn room(op: &'static str, device: &Device, columns: usize, len: usize) -> Result<Self> {
+        Self::alloc(op, device, columns, len)
+    }
+
+    fn from_floats(device: &Device, x: &View) -> Result<Self> {
+        Self::quantize(device, x)
+    }
+
+    fn memory(&self) -> (&Buffer, usize) {
+        (self.buffer(), self.vector_len())
+    }
+}
+
+fn quantize<Q: InEightBits>(
     device: &Device,
     x: &View,
     residual: Option<&View>,
     weight: &View,
     eps: f32,
-) -> Result<(Option<Buffer>, Normed)> {
+) -> Result<(Option<Buffer>, Normed<Q>)> {
     const OP: &str = "rms-norm to 8 bits";
     if x.dtype != DType::F32 {
         return Err(Error::UnsupportedDType {
@@ -131,8 +214,8 @@ fn quantize(
         });
     }
     let works = match residual {
-        Some(_) => normalize_sum_quantize::of()?.works(device)?,
-        None => normalize_quantize::of()?.works(device)?,
+        Some(_) => normalize_sum_quantize::of(Q::KIND)?.works(device)?,
+        None => normalize_quantize::of(Q::KIND)?.works(device)?,
     };
     if !works {
         return quantize_apart(device, x, residual, weight, eps);
@@ -143,7 +226,7 @@ fn quantize(
         .transpose()?;
     let weight = rows.parameter(device, OP, weight)?;
     let floats = rows.output(device)?;
-    let quantized = QuantizedActivations::alloc(OP, device, rows.count, rows.columns)?;
+    let quantized = Q::room(OP, device, rows.count, rows.columns)?;
     let sum = residual.as_ref().map(|_| rows.output(device)).transpose()?;
     let wave = device.properties().wave_size;
     let packs = rows.columns.div_ceil(4).min(MAX_BLOCK) as u32;
@@ -155,13 +238,13 @@ fn quantize(
     };
     let shape = shape(&rows, residual.as_ref(), eps);
     let (src, weight) = (rows.operand.ptr(), weight.ptr());
-    let (out, quants) = (Ptr::to(&floats), Ptr::to(quantized.buffer()));
-    let stride = quantized.stride() as u32;
+    let (quants, stride) = quantized.memory();
+    let (out, quants, stride) = (Ptr::to(&floats), Ptr::to(quants), stride as u32);
     // SAFETY: the rows lie in their views, there is a weight for each column, and the results have room for as many
     // rows.
     unsafe {
         match (&residual, &sum) {
-            (Some(residual), Some(sum)) => normalize_sum_quantize::of()?.launch(
+            (Some(residual), Some(sum)) => normalize_sum_quantize::of(Q::KIND)?.launch(
                 device,
                 config,
                 src,
@@ -173,7 +256,7 @@ fn quantize(
                 shape,
                 stride,
             )?,
-            _ => normalize_quantize::of()?
+            _ => normalize_quantize::of(Q::KIND)?
                 .launch(device, config, src, weight, out, quants, shape, stride)?,
         }
     }
@@ -181,13 +264,13 @@ fn quantize(
 }
 
 /// The same by a kernel for the norm and another for 8 bits.
-fn quantize_apart(
+fn quantize_apart<Q: InEightBits>(
     device: &Device,
     x: &View,
     residual: Option<&View>,
     weight: &View,
     eps: f32,
-) -> Result<(Option<Buffer>, Normed)> {
+) -> Result<(Option<Buffer>, Normed<Q>)> {
     let (sum, floats) = match residual {
         Some(residual) => {
             let (sum, out) = add_rms_norm(device, x, residual, weight, eps)?;
@@ -197,7 +280,7 @@ fn quantize_apart(
     };
     let strides = contiguous_strides(x.dims);
     let view = View::contiguous(&floats, DType::F32, x.dims, &strides);
-    let quantized = QuantizedActivations::quantize(device, &view)?;
+    let quantized = Q::from_floats(device, &view)?;
     Ok((sum, Normed { floats, quantized }))
 }
 

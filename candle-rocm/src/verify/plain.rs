@@ -66,7 +66,8 @@ impl Plain {
     pub fn form_of(kernel: &DeclaredKernel) -> Self {
         let mut plain = Plain::NONE;
         for feature in Feature::ALL {
-            let is_needed = feature == Feature::Matrix && kernel.only == Some(Only::Matrix);
+            let is_needed = feature == Feature::Matrix
+                && matches!(kernel.only, Some(Only::Matrix | Only::Float8));
             if !is_needed {
                 plain.insert(feature);
             }

@@ -67,6 +67,7 @@ fn modules(device: &Device) -> BTreeMap<CodeObject, Vec<DeclaredKernel>> {
             None => true,
             Some(Only::Wave32) => properties.wave_size == 32,
             Some(Only::Matrix) => properties.arch.generation().matrix().is_some(),
+            Some(Only::Float8) => properties.arch.has_float8(),
         };
         if has {
             modules

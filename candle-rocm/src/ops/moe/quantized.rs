@@ -150,7 +150,8 @@ impl Ways {
                 })
             }
             // Which matrices to dequantize is known on the device only.
-            Some(Path::Few | Path::Halves | Path::Dequantize | Path::Bf16) | None => {}
+            Some(Path::Few | Path::Halves | Path::Float8 | Path::Dequantize | Path::Bf16)
+            | None => {}
         }
         let sorts = || -> Result<bool> {
             Ok(possible

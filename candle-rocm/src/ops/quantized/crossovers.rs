@@ -1,4 +1,5 @@
-//! What was measured of a GPU: from how many vectors on rocBLAS is faster than tiles of integers.
+//! What was measured of a GPU: from how many vectors on rocBLAS is faster than tiles of integers, or products of 8-bit
+//! floats are faster than both.
 
 use super::Format;
 use crate::gpu::Gpu;
@@ -11,13 +12,42 @@ use std::sync::{Mutex, OnceLock};
 /// What is known of a GPU.
 #[derive(Debug, Default)]
 pub(super) struct Crossovers {
-    known: OnceLock<Mutex<HashMap<Format, Option<usize>>>>,
+    known: OnceLock<Mutex<Known>>,
+    float8: OnceLock<Mutex<Known>>,
 }
 
+type Known = HashMap<Format, Option<usize>>;
+
 impl Crossovers {
-    fn known(&self, gpu: &Gpu) -> &Mutex<HashMap<Format, Option<usize>>> {
+    fn known(&self, gpu: &Gpu) -> &Mutex<Known> {
         self.known
             .get_or_init(|| Mutex::new(parse(&remembered::read(gpu, KIND, None))))
+    }
+
+    fn known_float8(&self, gpu: &Gpu) -> &Mutex<Known> {
+        self.float8
+            .get_or_init(|| Mutex::new(parse(&remembered::read(gpu, FLOAT8, None))))
+    }
+
+    /// From how many vectors on 8-bit floats are the faster for a format, if they were found to be for any number.
+    pub(super) fn float8(&self, gpu: &Gpu, format: Format) -> Option<usize> {
+        lock(self.known_float8(gpu)).get(&format).copied().flatten()
+    }
+
+    /// Remembers from how many vectors on 8-bit floats are the faster; none if they never are. Otherwise as
+    /// [`Self::insert`].
+    ///
+    /// # Errors
+    /// [`Error::Cache`](crate::Error::Cache) if it cannot be written.
+    pub(super) fn insert_float8(
+        &self,
+        gpu: &Gpu,
+        format: Format,
+        from: Option<usize>,
+    ) -> Result<()> {
+        let mut known = lock(self.known_float8(gpu));
+        known.insert(format, from);
+        remembered::write(gpu, FLOAT8, None, &results(&known))
     }
 
     /// What is known of the device's GPU.
@@ -46,7 +76,9 @@ impl Crossovers {
     /// [`Error::Cache`](crate::Error::Cache) if the file cannot be removed.
     pub(super) fn clear(&self, gpu: &Gpu) -> Result<()> {
         lock(self.known(gpu)).clear();
-        remembered::remove(gpu, KIND)
+        lock(self.known_float8(gpu)).clear();
+        remembered::remove(gpu, KIND)?;
+        remembered::remove(gpu, FLOAT8)
     }
 }
 
@@ -54,10 +86,12 @@ impl Kept for Crossovers {}
 
 /// Of [`remembered`].
 const KIND: &str = "products";
-/// In place of a number for a format that integers always are the faster for.
+/// The same, of products of 8-bit floats.
+const FLOAT8: &str = "float8";
+/// In place of a number for a format that nothing else ever is the faster for.
 const NEVER: &str = "never";
 
-fn parse(results: &[(String, String)]) -> HashMap<Format, Option<usize>> {
+fn parse(results: &[(String, String)]) -> Known {
     let known = results.iter().filter_map(|(name, above)| {
         let format = Format::ALL.iter().find(|format| format.word() == name)?;
         let above = match above.as_str() {
@@ -69,7 +103,7 @@ fn parse(results: &[(String, String)]) -> HashMap<Format, Option<usize>> {
     known.collect()
 }
 
-fn results(known: &HashMap<Format, Option<usize>>) -> Vec<(String, String)> {
+fn results(known: &Known) -> Vec<(String, String)> {
     let known = Format::ALL.iter().filter_map(|format| {
         let above = known.get(format)?;
         let above = above.map_or(NEVER.to_string(), |n| n.to_string());

@@ -1,10 +1,13 @@
 //! Quantized matrices times vectors of floats, by whichever path is the fastest.
 
 use super::few::{self, few};
+use super::float8::{float8, multiplies_float8, FloatActivations};
 use super::halves::{self, gated_halves, halves};
 use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
 use super::matvec::check_pair;
-use super::select::{choose, few_gain, halves_gain, Path, FEW_MAX_COLUMNS};
+use super::select::{
+    choose, few_gain, float8_gain, halves_gain, Path, FEW_MAX_COLUMNS, MATVEC_MAX_COLUMNS,
+};
 use super::{dequantize, gated_matvec, matmul, matvec, Activation, Format, QuantizedActivations};
 use crate::blas::{matmul_into, Output};
 use crate::ops::binary::{binary, BinaryOp};
@@ -48,6 +51,10 @@ pub(super) fn linear_by(
             let y = multiply_dequantized(device, weights, x, columns, operands)?;
             finish(device, y, x.dtype, (columns, weights.rows), epilogue)
         }
+        Path::Float8 => {
+            let x8 = FloatActivations::quantize(device, x)?;
+            float8(device, weights, &x8, epilogue, x.dtype)
+        }
         path => {
             let quantized = QuantizedActivations::quantize(device, x)?;
             linear_quantized_by(device, path, weights, &quantized, epilogue, x.dtype)
@@ -67,7 +74,43 @@ pub fn multiplies_floats(
     dtype: DType,
 ) -> Result<bool> {
     let path = path(device, weights, columns, dtype)?;
-    Ok(matches!(path, Path::Dequantize | Path::Bf16))
+    Ok(matches!(path, Path::Dequantize | Path::Bf16 | Path::Float8))
+}
+
+/// Whether [`linear`] multiplies `columns` vectors of a dtype as 8-bit floats, so that matrices with a common input
+/// share the work by [`linear_float8`].
+///
+/// # Errors
+/// Those of [`multiplies_floats`].
+pub fn takes_float8(
+    device: &Device,
+    weights: &QuantizedMatrix,
+    columns: usize,
+    dtype: DType,
+) -> Result<bool> {
+    Ok(path(device, weights, columns, dtype)? == Path::Float8)
+}
+
+/// [`linear`] for vectors of 8-bit floats made before; the result is of `to`. As other floats where that is not the path
+/// any more.
+///
+/// # Errors
+/// Those of [`linear`].
+pub fn linear_float8(
+    device: &Device,
+    weights: &QuantizedMatrix,
+    x: &FloatActivations,
+    epilogue: &Epilogue,
+    to: DType,
+) -> Result<Buffer> {
+    if multiplies_float8(device, weights.format)? {
+        return float8(device, weights, x, epilogue, to);
+    }
+    let floats = x.to_floats(device, to)?;
+    let dims = [x.columns(), x.vector_len()];
+    let strides = contiguous_strides(&dims);
+    let view = View::contiguous(&floats, to, &dims, &strides);
+    linear(device, weights, &view, epilogue)
 }
 
 /// [`linear`] for vectors quantized before, so that matrices with a common input share the work; the result is of `to`.
@@ -98,7 +141,7 @@ fn linear_quantized_by(
         Path::Matvec => matvec(device, weights, x, epilogue, to),
         Path::Few => few(device, weights, x, epilogue, to),
         Path::Halves => halves(device, weights, x, epilogue, to),
-        Path::Dequantize | Path::Bf16
+        Path::Dequantize | Path::Bf16 | Path::Float8
             if !weights.format.has_integers()
                 || !matmul::works(device, weights.format, x.columns())? =>
         {
@@ -109,7 +152,9 @@ fn linear_quantized_by(
             linear_by(device, path, weights, (&view, x.columns()), epilogue)
         }
         // There are no floats to multiply any more.
-        Path::Matmul | Path::Dequantize | Path::Bf16 => matmul(device, weights, x, epilogue, to),
+        Path::Matmul | Path::Dequantize | Path::Bf16 | Path::Float8 => {
+            matmul(device, weights, x, epilogue, to)
+        }
     }
 }
 
@@ -207,7 +252,25 @@ pub(super) fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
 
 /// The path that is forced, if it can take the operands, or else the one that is chosen.
 fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType) -> Result<Path> {
-    let Some(forced) = device.config().quantized else {
+    let forces_float8 = device.config().quantized == Some(Path::Float8);
+    if columns > MATVEC_MAX_COLUMNS
+        && (forces_float8 || float8_gain(device, weights.format, columns))
+        && multiplies_float8(device, weights.format)?
+    {
+        return Ok(Path::Float8);
+    }
+    path_without_float8(device, weights, columns, dtype)
+}
+
+/// The same as if there were no products of 8-bit floats.
+pub(super) fn path_without_float8(
+    device: &Device,
+    weights: &QuantizedMatrix,
+    columns: usize,
+    dtype: DType,
+) -> Result<Path> {
+    let forced = device.config().quantized;
+    let Some(forced) = forced.filter(|forced| *forced != Path::Float8) else {
         let format = weights.format;
         if halves_gain(device, format, weights.rows, columns)
             && halves::works(device, weights, columns)?

@@ -9,6 +9,7 @@ mod crossovers;
 mod dequantize;
 mod embedding;
 mod few;
+pub(crate) mod float8;
 pub(super) mod format;
 pub(crate) mod halves;
 mod linear;
@@ -17,6 +18,7 @@ pub(super) mod matrix;
 pub(super) mod matvec;
 pub(super) mod select;
 mod tune;
+mod tune_float8;
 
 use crate::kernels::Axis;
 use crate::DeclaredKernel;
@@ -24,14 +26,19 @@ pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
 pub use embedding::embedding;
 pub use few::few;
+pub use float8::{float8, multiplies_float8, FloatActivations};
 pub use ggml_formats::Format;
 pub use halves::{gated_halves, halves};
-pub use linear::{gated, gated_quantized, linear, linear_quantized, multiplies_floats};
+pub use linear::{
+    gated, gated_quantized, linear, linear_float8, linear_quantized, multiplies_floats,
+    takes_float8,
+};
 pub use matmul::matmul;
 pub use matrix::{Activation, Epilogue, QuantizedMatrix};
 pub use matvec::{gated_matvec, matvec};
 pub use select::{Path, FEW_MAX_COLUMNS, MATVEC_MAX_COLUMNS};
 pub use tune::{forget, tune, Crossover, Timing};
+pub use tune_float8::{tune_float8, Float8Crossover, Float8Timing};
 
 impl Axis for Format {}
 
@@ -63,6 +70,7 @@ pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
         dequantize::declared(),
         embedding::declared(),
         few::declared(),
+        float8::declared(),
         halves::declared(),
         matmul::declared(),
         matvec::declared(),

@@ -118,6 +118,13 @@ pub(super) fn halves_in_low_tiles(device: &Device, rows: usize, columns: usize) 
     rows.div_ceil(32) <= at_once * properties.compute_units as usize
 }
 
+/// Whether products of 8-bit floats are the faster, as was measured on this GPU: they are chosen for nothing else, as
+/// activations of 16 bits are more exact.
+pub(super) fn float8_gain(device: &Device, format: Format, columns: usize) -> bool {
+    let measured = Crossovers::of(device).float8(device.gpu(), format);
+    measured.is_some_and(|from| columns >= from)
+}
+
 /// The path for `columns` columns of a dtype, unless another is forced or a [few](few_gain) gain.
 pub(super) fn choose(device: &Device, format: Format, columns: usize, dtype: DType) -> Path {
     let generation = device.properties().arch.generation();

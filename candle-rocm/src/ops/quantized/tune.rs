@@ -10,11 +10,13 @@ use super::format::DeviceFormat;
 use super::linear::{check, linear_by};
 use super::{Epilogue, Format, Path, QuantizedMatrix, FEW_MAX_COLUMNS, MATVEC_MAX_COLUMNS};
 use crate::measure::fastest;
-use crate::{contiguous_strides, ops, DType, Device, Error, Result, View};
+use crate::{contiguous_strides, ops, Buffer, DType, Device, Error, Result, View};
 use std::time::Duration;
 
+const OP: &str = "tune";
+
 /// Numbers of vectors that are measured.
-const COLUMNS: [usize; 6] = [16, 32, 64, 128, 256, 512];
+pub(super) const COLUMNS: [usize; 6] = [16, 32, 64, 128, 256, 512];
 
 /// What is faster for a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,19 +49,13 @@ pub fn tune(
     format: Format,
     (rows, cols): (usize, usize),
 ) -> Result<(Crossover, Vec<Timing>)> {
-    const OP: &str = "tune";
     if !format.is_weight() {
         return Err(Error::InvalidArgument {
             op: OP,
             reason: format!("{format} is not a format of quantized weights"),
         });
     }
-    let bytes = format.size_of(OP, rows.saturating_mul(cols))?;
-    // Any bytes are as good as others for time, but for NaN and infinity, which some hardware is slow with.
-    let weights: Vec<u8> = (0..bytes)
-        .map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 13) as u8 & 0x3f)
-        .collect();
-    let weights = device.upload(&weights)?;
+    let weights = random_weights(device, format, rows, cols)?;
     let weights = QuantizedMatrix::new(format, &weights, rows, cols);
     let most = COLUMNS[COLUMNS.len() - 1];
     let x = ops::rand::normal(device, DType::F32, most * cols, 0.0, 1.0)?;
@@ -87,6 +83,21 @@ pub fn tune(
     let above = crossover(&timings);
     Crossovers::of(device).insert(device.gpu(), format, above)?;
     Ok((Crossover { format, above }, timings))
+}
+
+/// A matrix to measure with: any bytes are as good as others for time, but for NaN and infinity, which some hardware is
+/// slow with.
+pub(super) fn random_weights(
+    device: &Device,
+    format: Format,
+    rows: usize,
+    cols: usize,
+) -> Result<Buffer> {
+    let bytes = format.size_of(OP, rows.saturating_mul(cols))?;
+    let weights: Vec<u8> = (0..bytes)
+        .map(|i| ((i as u32).wrapping_mul(2_654_435_761) >> 13) as u8 & 0x3f)
+        .collect();
+    device.upload(&weights)
 }
 
 /// Forgets what was measured of a GPU.

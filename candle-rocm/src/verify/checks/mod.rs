@@ -9,6 +9,7 @@ mod backward;
 mod conv;
 mod elementwise;
 mod experts;
+mod float8;
 mod indexing;
 mod latent;
 mod libraries;
@@ -52,6 +53,9 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::GatedBackward => (backward::gated, ""),
         Family::AttentionBackward => (backward::attention, ""),
         Family::QuantizeActivations => (quantized::activations, ""),
+        Family::QuantizeFloats => (float8::activations, ""),
+        Family::MatmulFloat8 => (float8::matmul, "the product of other floats"),
+        Family::Scaled => (float8::scaled, "the product without matrix instructions"),
         Family::Reduce => (reduce::strided, ""),
         Family::ReducePacks => (reduce::packs, "the reduction of any layout"),
         Family::Scan => (reduce::scan, ""),
