@@ -9,6 +9,8 @@ pub mod controlnet;
 pub mod layers;
 pub mod low_rank;
 pub mod norm;
+pub mod qwen3;
+pub mod t5;
 pub mod taesd;
 pub mod transformer;
 pub mod unet;

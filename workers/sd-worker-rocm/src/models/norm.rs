@@ -1,8 +1,36 @@
-//! Group normalisation.
+//! Normalisation of groups and of rows.
 
 use crate::models::VarBuilder;
 use candle_core::{DType, Result, Tensor};
 use candle_nn::fused;
+
+/// Divides rows by the root of their mean square, then scales each channel. The mean is that of f32.
+#[derive(Debug, Clone)]
+pub struct RmsNorm {
+    weight: Tensor,
+    eps: f32,
+}
+
+impl RmsNorm {
+    /// Reads `weight`.
+    ///
+    /// # Errors
+    /// If it is missing or of another size.
+    pub fn new(vb: VarBuilder, width: usize, eps: f64) -> Result<Self> {
+        Ok(Self {
+            weight: vb.get(width, "weight")?,
+            eps: eps as f32,
+        })
+    }
+
+    /// `x`, `(.., width)`, normalised.
+    ///
+    /// # Errors
+    /// If `x` has another width, or the device fails.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        candle_nn::ops::rms_norm(&x.contiguous()?, &self.weight, self.eps)
+    }
+}
 
 /// Normalises groups of channels over all pixels, then scales and shifts each channel. Statistics are those of f32.
 #[derive(Debug, Clone)]

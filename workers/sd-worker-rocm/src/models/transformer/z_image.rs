@@ -5,6 +5,7 @@ use super::blocks::{Modulation, PlainNorm, TIME};
 use crate::models::config::within;
 use crate::models::layers::Linear;
 use crate::models::layers::{linear, sinusoidal};
+use crate::models::norm::RmsNorm;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
 use serde::Deserialize;
@@ -138,30 +139,10 @@ impl ZImageConfig {
     }
 }
 
-/// An RMS norm over all channels.
-#[derive(Debug, Clone)]
-struct Norm {
-    weight: Tensor,
-    eps: f32,
-}
-
-impl Norm {
-    fn new(vb: VarBuilder, width: usize, eps: f64) -> Result<Self> {
-        Ok(Self {
-            weight: vb.get(width, "weight")?,
-            eps: eps as f32,
-        })
-    }
-
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        candle_nn::ops::rms_norm(&x.contiguous()?, &self.weight, self.eps)
-    }
-}
-
 #[derive(Debug, Clone)]
 struct Block {
     modulation: Option<Modulation>,
-    norms: [Norm; 4],
+    norms: [RmsNorm; 4],
     projections: Projections,
     out: Linear,
     gate: Linear,
@@ -174,7 +155,7 @@ impl Block {
     fn new(vb: VarBuilder, config: &ZImageConfig, modulated: bool) -> Result<Self> {
         let width = config.dim;
         let hidden = width * 8 / 3;
-        let norm = |name: &str| Norm::new(vb.pp(name), width, config.norm_eps);
+        let norm = |name: &str| RmsNorm::new(vb.pp(name), width, config.norm_eps);
         let (attn, feed) = (vb.pp("attention"), vb.pp("feed_forward"));
         let size = width / config.n_heads;
         Ok(Self {
@@ -232,7 +213,7 @@ impl Block {
 pub struct ZImage {
     config: ZImageConfig,
     time: [Linear; 2],
-    text_norm: Norm,
+    text_norm: RmsNorm,
     text: Linear,
     picture: Linear,
     /// What fills picture and text up.
@@ -277,7 +258,7 @@ impl ZImage {
                 linear(vb.pp("t_embedder.mlp.0"), TIME, 1024)?,
                 linear(vb.pp("t_embedder.mlp.2"), 1024, conditions)?,
             ],
-            text_norm: Norm::new(
+            text_norm: RmsNorm::new(
                 vb.pp("cap_embedder.0"),
                 config.cap_feat_dim,
                 config.norm_eps,
