@@ -83,6 +83,10 @@ pub struct ModelArgs {
     #[arg(long)]
     offload: bool,
 
+    /// Turn weights in 8-bit floats (FP8) into those of --precision when they are loaded: twice the memory in 16 bits.
+    #[arg(long)]
+    expand_fp8: bool,
+
     /// A VAE instead of the model's own: file or folder.
     #[arg(long, value_name = "PATH")]
     vae: Option<PathBuf>,
@@ -320,6 +324,7 @@ impl ModelArgs {
             precision,
             vae_tiling: switch,
             offload: self.offload,
+            expand_fp8: self.expand_fp8,
             vae: self.vae.clone(),
             transformer,
             text_encoders: self.text_encoders.clone(),

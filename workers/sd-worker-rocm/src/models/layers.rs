@@ -2,8 +2,8 @@
 
 use super::low_rank::Adapter;
 use crate::models::VarBuilder;
-use candle_core::quantized::QMatMul;
-use candle_core::{DType, Device, Module, Result, Tensor};
+use candle_core::quantized::{GgmlDType, QMatMul};
+use candle_core::{DType, Device, Module, Result, Tensor, D};
 use candle_nn::{Conv2d, Conv2dConfig, LayerNorm};
 
 /// A weight of `shape`, for which a file may also have one of the shape `same`.
@@ -47,9 +47,7 @@ impl Module for Linear {
                 bias,
                 adapter,
             } => {
-                // Quantized products take and give f32.
-                let product = matrix.forward(&x.to_dtype(DType::F32)?.contiguous()?)?;
-                let mut product = product.to_dtype(x.dtype())?;
+                let mut product = quantized_product(matrix, x)?;
                 if let Some(adapter) = adapter {
                     product = (product + adapter.forward(x)?)?;
                 }
@@ -60,6 +58,30 @@ impl Module for Linear {
             }
         }
     }
+}
+
+/// Rows from which on the CPU multiplies with a matrix of 8-bit floats as f32: unpacked once, products of f32 are
+/// faster than those that unpack it as they go.
+const UNPACK_ROWS: usize = 16;
+
+/// `x` times a quantized matrix, in the dtype of `x`.
+fn quantized_product(matrix: &QMatMul, x: &Tensor) -> Result<Tensor> {
+    if let (QMatMul::QTensor(_), true) = (matrix, x.device().is_rocm()) {
+        return matrix.forward(&x.contiguous()?);
+    }
+    // Elsewhere quantized products take and give f32.
+    let wide = x.to_dtype(DType::F32)?.contiguous()?;
+    let product = match matrix {
+        QMatMul::QTensor(matrix)
+            if matrix.dtype() == GgmlDType::F8E4M3
+                && wide.elem_count() >= UNPACK_ROWS * wide.dim(D::Minus1)? =>
+        {
+            let matrix = matrix.dequantize(x.device())?;
+            candle_nn::Linear::new(matrix, None).forward(&wide)?
+        }
+        matrix => matrix.forward(&wide)?,
+    };
+    product.to_dtype(x.dtype())
 }
 
 /// A linear layer. A 1x1 convolution in the file is the same and accepted; a bias is used where there is one.

@@ -58,20 +58,38 @@ impl VarBuilder {
         }
     }
 
-    /// A tensor of this shape.
+    /// A tensor of this shape; of a quantized matrix the numbers that it stands for.
     ///
     /// # Errors
     /// If there is none, or it has another shape.
     pub fn get<S: Into<Shape>>(&self, shape: S, name: &str) -> Result<Tensor> {
-        self.plain.get(shape, name)
+        let shape = shape.into();
+        match self.dequantized(name)? {
+            None => self.plain.get(shape, name),
+            Some(tensor) if *tensor.shape() == shape => Ok(tensor),
+            Some(tensor) => candle_core::bail!(
+                "{} has shape {:?}; the configuration wants {shape:?}",
+                self.full(name),
+                tensor.shape()
+            ),
+        }
     }
 
-    /// A tensor of whatever shape.
+    /// A tensor of whatever shape; of a quantized matrix the numbers that it stands for.
     ///
     /// # Errors
     /// If there is none.
     pub fn get_unchecked(&self, name: &str) -> Result<Tensor> {
-        self.plain.get_unchecked(name)
+        match self.dequantized(name)? {
+            None => self.plain.get_unchecked(name),
+            Some(tensor) => Ok(tensor),
+        }
+    }
+
+    fn dequantized(&self, name: &str) -> Result<Option<Tensor>> {
+        let matrix = self.quantized(name);
+        let tensor = matrix.map(|matrix| matrix.dequantize(self.device())?.to_dtype(self.dtype()));
+        tensor.transpose()
     }
 
     /// A matrix that is quantized.
@@ -109,10 +127,5 @@ impl VarBuilder {
     /// Where the network runs.
     pub fn device(&self) -> &Device {
         self.plain.device()
-    }
-
-    /// candle's builder, for networks of candle's own.
-    pub fn plain(self) -> candle_nn::VarBuilder<'static> {
-        self.plain
     }
 }

@@ -2,15 +2,16 @@
 
 use super::module::Module;
 use crate::models::config::within;
+use crate::models::qwen3::Qwen3Encoder;
+use crate::models::t5::T5Encoder;
 use crate::prompt::tokenizer::library_tokenizer;
 use crate::prompt::{parse, Segment};
 use crate::weights::folder::Folder;
 use crate::weights::{packed, Weights};
 use candle_core::{DType, Device, Tensor};
-use candle_transformers::models::t5::{Config as T5Config, T5EncoderModel};
-use candle_transformers::models::z_image::text_encoder::{TextEncoderConfig, ZImageTextEncoder};
+use candle_transformers::models::t5::Config as T5Config;
+use candle_transformers::models::z_image::text_encoder::TextEncoderConfig;
 use std::path::Path;
-use std::sync::Mutex;
 use tokenizers::Tokenizer;
 use worker::{Error, Result};
 
@@ -18,14 +19,13 @@ use worker::{Error, Result};
 const QWEN_TOKENS: usize = 512;
 
 enum Network {
-    // candle's encoder wants to be borrowed mutably.
     T5 {
-        module: Module<Mutex<T5EncoderModel>>,
+        module: Module<T5Encoder>,
         length: usize,
         pad: u32,
         end: u32,
     },
-    Qwen(Module<ZImageTextEncoder>),
+    Qwen(Module<Qwen3Encoder>),
 }
 
 /// A language model's files.
@@ -58,6 +58,14 @@ impl LongModel {
         match self {
             Self::T5 { weights, .. } | Self::Qwen { weights, .. } => weights,
         }
+    }
+
+    /// The same, of which what is in 8-bit floats is loaded as wider numbers.
+    #[must_use]
+    pub fn expanded(mut self) -> Self {
+        let (Self::T5 { weights, .. } | Self::Qwen { weights, .. }) = &mut self;
+        *weights = std::mem::take(weights).expanded();
+        self
     }
 
     /// T5's encoder from a part of a model.
@@ -148,11 +156,7 @@ impl LongModel {
 
     fn of_qwen(config: TextEncoderConfig, weights: Weights, tokenizer: Tokenizer) -> Self {
         Self::Qwen {
-            config: TextEncoderConfig {
-                // Room for no more than is read.
-                max_position_embeddings: QWEN_TOKENS,
-                ..config
-            },
+            config,
             weights,
             tokenizer,
         }
@@ -193,9 +197,7 @@ impl LongText {
                     DType::F16 => DType::BF16,
                     other => other,
                 };
-                let build = move |vb: crate::models::VarBuilder| {
-                    Ok(Mutex::new(T5EncoderModel::load(vb.plain(), &config)?))
-                };
+                let build = move |vb: crate::models::VarBuilder| T5Encoder::new(vb, &config);
                 // Files of whole models have a decoder, too.
                 let weights = weights
                     .renamed(|name| (!name.starts_with("decoder.")).then(|| name.to_string()));
@@ -212,9 +214,7 @@ impl LongText {
                 weights,
                 tokenizer,
             } => {
-                let build = move |vb: crate::models::VarBuilder| {
-                    ZImageTextEncoder::new(&config, vb.plain())
-                };
+                let build = move |vb: crate::models::VarBuilder| Qwen3Encoder::new(vb, &config);
                 let module = Module::new("Qwen3", weights, dtype, device, offload, build)?;
                 Self {
                     network: Network::Qwen(module),
@@ -264,9 +264,7 @@ impl LongText {
                     ids.push(*end);
                 }
                 ids.resize(*length, *pad);
-                let network = module.network()?;
-                let mut network = network.lock().unwrap_or_else(|e| e.into_inner());
-                network.forward(&tensor(ids)?)
+                module.network()?.forward(&tensor(ids)?)
             }
             Network::Qwen(module) => {
                 ids.truncate(QWEN_TOKENS);

@@ -48,6 +48,12 @@ impl<M> Module<M> {
         build: impl Fn(VarBuilder) -> candle_core::Result<M> + Send + Sync + 'static,
     ) -> Result<Self> {
         let home = if offload { &Device::Cpu } else { device };
+        if let Some((stay, expand)) = weights.float8() {
+            tracing::info!(
+                "{what}: {stay} tensors stay in 8-bit floats, {expand} become {}",
+                format!("{dtype:?}").to_lowercase()
+            );
+        }
         let mut module = Self {
             what,
             tensors: weights.load_all(dtype, home)?,

@@ -39,6 +39,8 @@ pub struct PipelineOptions {
     pub vae_tiling: Switch,
     /// Keep weights in host memory and bring each part to the device only while it runs.
     pub offload: bool,
+    /// Turn weights in 8-bit floats into those of `precision` when they are loaded.
+    pub expand_fp8: bool,
     /// A VAE to use instead of the model's own: file or folder.
     pub vae: Option<PathBuf>,
     /// A transformer to use instead of the model's own: safetensors or GGUF.

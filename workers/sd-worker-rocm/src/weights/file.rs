@@ -1,7 +1,4 @@
 //! A safetensors file, checked whole before a tensor is taken.
-//!
-//! A matrix of 8-bit floats may have a scale in a tensor of its own, `….scale_weight` or `….weight_scale` beside
-//! `….weight`, as ComfyUI writes them; what is given is the product.
 
 use super::bytes::Bytes;
 use candle_core::{DType, Device, Tensor};
@@ -11,9 +8,31 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use worker::{Error, Result};
 
+/// How a tensor's elements are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// As numbers that candle has.
+    Plain(DType),
+    /// As 8-bit floats.
+    Float8(Float8),
+    /// As powers of two, which scales may be: the exponent plus 127 in 8 bits.
+    Exponents,
+    /// As something else; its name.
+    Other(safetensors::Dtype),
+}
+
+/// A kind of 8-bit floats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Float8 {
+    /// 4 bits of exponent and 3 of mantissa, without infinities: up to 448.
+    E4m3,
+    /// 5 bits of exponent and 2 of mantissa: the upper half of binary16.
+    E5m2,
+}
+
 #[derive(Debug)]
 struct Entry {
-    dtype: DType,
+    stored: Stored,
     shape: Vec<usize>,
     /// Within the file.
     bytes: Range<usize>,
@@ -29,18 +48,10 @@ pub struct SafetensorsFile {
 }
 
 impl SafetensorsFile {
-    /// Opens and checks a file.
-    ///
-    /// # Errors
-    /// [`Error::BadModel`] for pickles, with how to convert them, for other formats, and for damaged files.
-    pub fn open(path: &Path) -> Result<Self> {
-        Self::new(Bytes::map(path)?, path)
-    }
-
     /// The file of these bytes; `path` is for messages.
     ///
     /// # Errors
-    /// Those of [`SafetensorsFile::open`].
+    /// [`Error::BadModel`] for pickles, with how to convert them, for other formats, and for damaged files.
     pub fn new(bytes: Bytes, path: &Path) -> Result<Self> {
         let bad = |reason: String| Error::BadModel {
             path: path.to_path_buf(),
@@ -57,23 +68,19 @@ impl SafetensorsFile {
             .ok_or_else(|| bad("the header's length is absurd".to_string()))?;
         let mut entries = BTreeMap::new();
         for (name, info) in metadata.tensors() {
-            let Some(dtype) = dtype(info.dtype) else {
-                return Err(bad(format!(
-                    "tensor {name} has dtype {:?}, which is not implemented",
-                    info.dtype
-                )));
-            };
             let (start, end) = info.data_offsets;
             let range = data.saturating_add(start)..data.saturating_add(end);
-            let count = info
+            let bits = info
                 .shape
                 .iter()
-                .try_fold(dtype.size_in_bytes(), |n, dim| n.checked_mul(*dim));
-            if range.end > bytes.len() || count != end.checked_sub(start) {
+                .try_fold(info.dtype.bitsize(), |n, dim| n.checked_mul(*dim));
+            let fits = bits.is_some_and(|bits| bits.is_multiple_of(8))
+                && bits.map(|bits| bits / 8) == end.checked_sub(start);
+            if range.end > bytes.len() || !fits {
                 return Err(bad(format!("tensor {name} leaves the file")));
             }
             let entry = Entry {
-                dtype,
+                stored: stored(info.dtype),
                 shape: info.shape.clone(),
                 bytes: range,
             };
@@ -92,10 +99,9 @@ impl SafetensorsFile {
         &self.path
     }
 
-    /// Names of the tensors; scales are none of their own.
+    /// Names of the tensors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        let names = self.entries.keys().map(String::as_str);
-        names.filter(|name| !is_scale(name))
+        self.entries.keys().map(String::as_str)
     }
 
     /// Text that the file says about itself.
@@ -103,79 +109,137 @@ impl SafetensorsFile {
         self.metadata.get(key).map(String::as_str)
     }
 
+    /// How a tensor is stored.
+    pub fn stored(&self, name: &str) -> Option<Stored> {
+        self.entries.get(name).map(|entry| entry.stored)
+    }
+
     /// Shape of a tensor.
     pub fn shape(&self, name: &str) -> Option<&[usize]> {
         self.entries.get(name).map(|entry| entry.shape.as_slice())
     }
 
-    /// Dtype and number of elements of a tensor.
-    pub fn size(&self, name: &str) -> Option<(DType, usize)> {
-        let entry = self.entries.get(name)?;
-        Some((entry.dtype, entry.shape.iter().product()))
+    /// Rows and columns of a tensor as a matrix, whose rows are all dimensions but the first.
+    pub fn rows_and_columns(&self, name: &str) -> Option<[usize; 2]> {
+        let shape = self.shape(name)?;
+        let rows = shape.first().copied().unwrap_or(1);
+        // Without rows it does not matter how long they are.
+        let columns = shape
+            .iter()
+            .skip(1)
+            .fold(1usize, |n, dim| n.saturating_mul(*dim));
+        Some([rows, columns])
     }
 
-    /// A tensor as it is stored; with a scale, the product in f32.
+    /// Bytes of a tensor.
+    pub fn bytes(&self, name: &str) -> Option<&[u8]> {
+        let entry = self.entries.get(name)?;
+        Some(&self.bytes[entry.bytes.clone()])
+    }
+
+    /// Dtype and number of elements of a tensor; [`DType::F8E4M3`] stands for both kinds of 8-bit floats.
+    pub fn size(&self, name: &str) -> Option<(DType, usize)> {
+        let entry = self.entries.get(name)?;
+        let dtype = match entry.stored {
+            Stored::Plain(dtype) => dtype,
+            Stored::Float8(_) => DType::F8E4M3,
+            Stored::Exponents | Stored::Other(_) => DType::U8,
+        };
+        Some((dtype, entry.shape.iter().product()))
+    }
+
+    /// A tensor as it is stored.
     ///
     /// # Errors
-    /// If there is none of this name, or the device has no room.
+    /// If there is none of this name that candle has, or the device has no room.
     pub fn load(&self, name: &str, device: &Device) -> candle_core::Result<Tensor> {
         let Some(entry) = self.entries.get(name) else {
             candle_core::bail!("no tensor {name}")
         };
-        let tensor = self.read(entry, device)?;
-        match self.scale(name, entry) {
-            None => Ok(tensor),
-            Some(scale) if scale.shape.iter().product::<usize>() == 1 => {
-                let scale = self.read(scale, &Device::Cpu)?.to_dtype(DType::F32)?;
-                let scale = scale.flatten_all()?.get(0)?.to_scalar::<f32>()?;
-                tensor.to_dtype(DType::F32)? * f64::from(scale)
+        let dtype = match entry.stored {
+            Stored::Plain(dtype) => dtype,
+            stored => candle_core::bail!("{name} is stored as {stored:?}"),
+        };
+        let data = &self.bytes[entry.bytes.clone()];
+        Tensor::from_raw_buffer(data, dtype, &entry.shape, device)
+    }
+
+    /// The numbers of a tensor of floating-point numbers, such as scales.
+    ///
+    /// # Errors
+    /// Says what it is instead.
+    pub fn numbers(&self, name: &str) -> std::result::Result<Vec<f32>, String> {
+        let (Some(bytes), Some(stored)) = (self.bytes(name), self.stored(name)) else {
+            return Err(format!("there is no tensor {name}"));
+        };
+        match stored {
+            Stored::Float8(kind) => Ok(bytes.iter().map(|bits| kind.value(*bits)).collect()),
+            Stored::Exponents => Ok(bytes.iter().map(|bits| power_of_two(*bits)).collect()),
+            Stored::Plain(dtype) if dtype.is_float() => {
+                let numbers = self.load(name, &Device::Cpu).and_then(|numbers| {
+                    numbers
+                        .to_dtype(DType::F32)?
+                        .flatten_all()?
+                        .to_vec1::<f32>()
+                });
+                numbers.map_err(|e| format!("{name}: {e}"))
             }
-            Some(scale) => candle_core::bail!(
-                "{name} has scales of shape {:?}; one for the whole matrix is implemented",
-                scale.shape
-            ),
+            stored => Err(format!("{name} is stored as {stored:?}, not as floats")),
         }
     }
+}
 
-    fn read(&self, entry: &Entry, device: &Device) -> candle_core::Result<Tensor> {
-        let data = &self.bytes[entry.bytes.clone()];
-        Tensor::from_raw_buffer(data, entry.dtype, &entry.shape, device)
-    }
-
-    /// The scale of a matrix of 8-bit floats.
-    fn scale(&self, name: &str, entry: &Entry) -> Option<&Entry> {
-        let layer = name.strip_suffix(".weight")?;
-        let scales = SCALES.iter();
-        scales
-            .filter(|_| entry.dtype == DType::F8E4M3)
-            .find_map(|kind| self.entries.get(&format!("{layer}{kind}")))
+impl Float8 {
+    /// The number that these bits stand for.
+    pub const fn value(self, bits: u8) -> f32 {
+        let (exponent, mantissa, bias, digits) = match self {
+            Self::E4m3 => (bits >> 3 & 15, bits & 7, 7, 3),
+            Self::E5m2 => (bits >> 2 & 31, bits & 3, 15, 2),
+        };
+        let magnitude = match (self, exponent, mantissa) {
+            (Self::E4m3, 15, 7) => f32::NAN,
+            (Self::E5m2, 31, 0) => f32::INFINITY,
+            (Self::E5m2, 31, _) => f32::NAN,
+            // Subnormal: a multiple of the smallest.
+            (_, 0, _) => mantissa as f32 * f32::from_bits((128 - bias - digits) << 23),
+            _ => {
+                let exponent = exponent as u32 + 127 - bias;
+                f32::from_bits(exponent << 23 | (mantissa as u32) << (23 - digits))
+            }
+        };
+        if bits < 128 {
+            magnitude
+        } else {
+            -magnitude
+        }
     }
 }
 
-/// What stands behind a layer's name for its matrix' scale.
-const SCALES: [&str; 2] = [".scale_weight", ".weight_scale"];
-
-/// Whether a tensor says how others are stored: the scale of a matrix, of its inputs (which are not quantized here), or
-/// a mark.
-fn is_scale(name: &str) -> bool {
-    let marks = [".scale_input", ".input_scale", ".comfy_quant", "scaled_fp8"];
-    SCALES.iter().chain(&marks).any(|mark| name.ends_with(mark))
+/// `2^(bits - 127)`; 255 is NaN.
+fn power_of_two(bits: u8) -> f32 {
+    match bits {
+        0 => f32::from_bits(1 << 22),
+        255 => f32::NAN,
+        _ => f32::from_bits(u32::from(bits) << 23),
+    }
 }
 
-fn dtype(dtype: safetensors::Dtype) -> Option<DType> {
+fn stored(dtype: safetensors::Dtype) -> Stored {
     use safetensors::Dtype as S;
-    Some(match dtype {
+    Stored::Plain(match dtype {
+        S::F8_E4M3 => return Stored::Float8(Float8::E4m3),
+        S::F8_E5M2 => return Stored::Float8(Float8::E5m2),
+        S::F8_E8M0 => return Stored::Exponents,
         S::F16 => DType::F16,
         S::BF16 => DType::BF16,
         S::F32 => DType::F32,
         S::F64 => DType::F64,
-        S::F8_E4M3 => DType::F8E4M3,
         S::U8 | S::BOOL => DType::U8,
         S::I16 => DType::I16,
         S::I32 => DType::I32,
         S::U32 => DType::U32,
         S::I64 => DType::I64,
-        _ => return None,
+        other => return Stored::Other(other),
     })
 }
 
@@ -201,4 +265,36 @@ pub fn pickle_advice(path: &Path) -> String {
         path.display(),
         target.display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Against candle's e4m3 and binary16's upper half.
+    #[test]
+    fn eight_bits_stand_for_the_right_numbers() {
+        for bits in 0..=255u8 {
+            let one = |data: &[u8], dtype| {
+                let tensor = Tensor::from_raw_buffer(data, dtype, &[1], &Device::Cpu).unwrap();
+                let number = tensor.to_dtype(DType::F32).unwrap();
+                number.to_vec1::<f32>().unwrap()[0]
+            };
+            for (kind, expected) in [
+                (Float8::E4m3, one(&[bits], DType::F8E4M3)),
+                (Float8::E5m2, one(&[0, bits], DType::F16)),
+            ] {
+                let value = kind.value(bits);
+                assert!(
+                    value.to_bits() == expected.to_bits() || value.is_nan() && expected.is_nan(),
+                    "{kind:?} {bits:#x}: {value} {expected}"
+                );
+            }
+        }
+        assert_eq!(
+            [0, 126, 127, 128].map(power_of_two),
+            [2f32.powi(-127), 0.5, 1.0, 2.0]
+        );
+        assert!(power_of_two(255).is_nan());
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::bytes::Bytes;
 use super::file::{pickle_advice, SafetensorsFile};
+use super::float8::Layout;
 use super::Weights;
 use serde::de::DeserializeOwned;
 use std::collections::{BTreeMap, BTreeSet};
@@ -127,13 +128,17 @@ impl Part<'_> {
     /// Its weights: one file or several, full precision before the `fp16` variant.
     ///
     /// # Errors
-    /// If there are none in safetensors, or they are damaged.
+    /// If there are none in safetensors, they are damaged, or quantized in a way that is not implemented.
     pub fn weights(&self) -> Result<Weights> {
+        let layout = match self.exists() {
+            true => Layout::of_config(&self.config()?).map_err(|e| self.bad_config(e))?,
+            false => Layout::default(),
+        };
         for stem in ["diffusion_pytorch_model", "model"] {
             for variant in ["", ".fp16", ".bf16"] {
                 let name = self.file(&format!("{stem}{variant}.safetensors"));
                 if self.folder.contains(&name) {
-                    return Ok(Weights::new([self.open(&name)?]));
+                    return Weights::new([self.open(&name)?], layout);
                 }
                 for index in [
                     format!("{stem}.safetensors.index{variant}.json"),
@@ -141,7 +146,7 @@ impl Part<'_> {
                 ] {
                     let index = self.file(&index);
                     if self.folder.contains(&index) {
-                        return self.sharded(&index);
+                        return self.sharded(&index, layout);
                     }
                 }
             }
@@ -166,7 +171,7 @@ impl Part<'_> {
         SafetensorsFile::new(self.folder.bytes(name)?, &self.folder.path(name))
     }
 
-    fn sharded(&self, index: &str) -> Result<Weights> {
+    fn sharded(&self, index: &str, layout: Layout) -> Result<Weights> {
         let Index { weight_map } = self.folder.json(index)?;
         let files: BTreeSet<String> = weight_map.into_values().collect();
         let mut opened = Vec::new();
@@ -180,6 +185,6 @@ impl Part<'_> {
             }
             opened.push(self.open(&self.file(&file))?);
         }
-        Ok(Weights::new(opened))
+        Weights::new(opened, layout)
     }
 }

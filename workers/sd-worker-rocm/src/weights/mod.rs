@@ -4,6 +4,7 @@
 //! |--------------|--------------------------------------------------------------------------------|
 //! | [`bytes`]    | the bytes of a file: mapped, or part of the program                            |
 //! | [`file`](mod@file) | a safetensors file, checked whole before a tensor is taken                     |
+//! | [`float8`]   | matrices of 8-bit floats with their scales                                     |
 //! | [`folder`]   | a model as diffusers stores it                                                 |
 //! | [`gguf`]     | a GGUF file, whose matrices may stay quantized                                 |
 //! | [`ldm`]      | single-file checkpoints: which model it is, and diffusers' names for its parts |
@@ -13,6 +14,7 @@
 
 pub mod bytes;
 pub mod file;
+pub mod float8;
 pub mod folder;
 pub mod gguf;
 pub mod ldm;
@@ -24,6 +26,7 @@ use bytes::Bytes;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
 use file::SafetensorsFile;
+use float8::{Layout, Scaled};
 use gguf::GgufFile;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -31,6 +34,15 @@ use std::path::Path;
 use std::sync::Arc;
 use worker::fault::of_file;
 use worker::{Error, Result};
+
+/// Ends of the names of matrices of which networks take rows. They are loaded as numbers.
+const TABLES: [&str; 5] = [
+    "token_embedding.weight",
+    "position_embedding.weight",
+    "embed_tokens.weight",
+    "shared.weight",
+    "relative_attention_bias.weight",
+];
 
 /// A file with tensors.
 #[derive(Debug)]
@@ -47,6 +59,10 @@ struct Piece {
     /// First row and number of rows, if not all.
     rows: Option<(usize, usize)>,
     transposed: bool,
+    /// How its 8-bit floats become numbers, if it has such.
+    scaled: Option<Arc<Scaled>>,
+    /// Whether a matrix of 8-bit floats may stay one.
+    stays: bool,
 }
 
 /// Tensors by name, still in their files.
@@ -57,26 +73,43 @@ pub struct Weights {
 }
 
 impl Weights {
-    /// All tensors of some files under their own names.
-    pub fn new(files: impl IntoIterator<Item = SafetensorsFile>) -> Self {
-        Self::of(files.into_iter().map(Source::Safetensors))
+    /// All tensors of some files that belong together, under their own names. `layout` says what their configuration
+    /// knows of 8-bit floats.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] if weights are in a kind of quantization that is not implemented, or without their scales.
+    pub fn new(files: impl IntoIterator<Item = SafetensorsFile>, layout: Layout) -> Result<Self> {
+        Self::of(files.into_iter().map(Source::Safetensors).collect(), layout)
     }
 
-    fn of(files: impl IntoIterator<Item = Source>) -> Self {
+    fn of(files: Vec<Source>, layout: Layout) -> Result<Self> {
+        let safetensors: Vec<&SafetensorsFile> = files
+            .iter()
+            .filter_map(|file| match file {
+                Source::Safetensors(file) => Some(file),
+                Source::Gguf(_) => None,
+            })
+            .collect();
+        let found = float8::find(&safetensors, layout)?;
         let mut tensors = BTreeMap::new();
         for file in files {
             let file = Arc::new(file);
             for name in file.names() {
+                if found.is_companion(&name) {
+                    continue;
+                }
                 let piece = Piece {
                     file: file.clone(),
+                    scaled: found.scaled(&name).cloned(),
                     name: name.clone(),
                     rows: None,
                     transposed: false,
+                    stays: true,
                 };
                 tensors.insert(name, vec![piece]);
             }
         }
-        Self { tensors }
+        Ok(Self { tensors })
     }
 
     /// Opens one file: safetensors or GGUF.
@@ -85,10 +118,19 @@ impl Weights {
     /// If it is of another kind, or damaged.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = Bytes::map(path)?;
-        Ok(Self::of([match bytes.starts_with(b"GGUF") {
+        let file = match bytes.starts_with(b"GGUF") {
             true => Source::Gguf(GgufFile::open(path)?),
             false => Source::Safetensors(SafetensorsFile::new(bytes, path)?),
-        }]))
+        };
+        Self::of(vec![file], Layout::default())
+    }
+
+    /// The same tensors, of which those in 8-bit floats are loaded as wider numbers.
+    #[must_use]
+    pub fn expanded(mut self) -> Self {
+        let pieces = self.tensors.values_mut().flatten();
+        pieces.for_each(|piece| piece.stays &= piece.scaled.is_none());
+        self
     }
 
     /// Names, in order.
@@ -247,15 +289,11 @@ impl Weights {
         let load = || {
             let parts = pieces
                 .iter()
-                .map(|piece| piece.load(device))
+                .map(|piece| piece.load(dtype, device))
                 .collect::<candle_core::Result<Vec<_>>>()?;
-            let tensor = match parts.as_slice() {
-                [one] => one.clone(),
-                many => Tensor::cat(many, 0)?,
-            };
-            match tensor.dtype().is_float() {
-                true => tensor.to_dtype(dtype),
-                false => Ok(tensor),
+            match parts.as_slice() {
+                [one] => Ok(one.clone()),
+                many => Tensor::cat(many, 0),
             }
         };
         load().map_err(of_file("loading weights", self.path(name)))
@@ -266,6 +304,7 @@ impl Weights {
         let pieces = self.tensors.get(name)?;
         let first = pieces.first()?.quantization()?;
         let stays = name.ends_with("weight")
+            && !TABLES.iter().any(|table| name.ends_with(table))
             && self.shape(name).is_some_and(|shape| shape.len() == 2)
             && pieces
                 .iter()
@@ -288,6 +327,15 @@ impl Weights {
         }
         let most = counts.into_iter().max_by_key(|(_, count)| *count);
         most.map(|(name, _)| name)
+    }
+
+    /// How many tensors in 8-bit floats stay so, and how many become wider numbers; none without any.
+    pub fn float8(&self) -> Option<(usize, usize)> {
+        let in_float8 = self.tensors.iter();
+        let in_float8 = in_float8.filter(|(_, pieces)| pieces.iter().any(|p| p.scaled.is_some()));
+        let (stay, expand): (Vec<_>, Vec<_>) =
+            in_float8.partition(|(name, _)| self.is_quantized(name));
+        (!stay.is_empty() || !expand.is_empty()).then_some((stay.len(), expand.len()))
     }
 
     /// Names of the matrices that are quantized and may stay so.
@@ -383,52 +431,114 @@ impl Source {
 }
 
 impl Piece {
+    /// The type of blocks that it is or may become.
     fn quantization(&self) -> Option<GgmlDType> {
-        match &*self.file {
-            Source::Safetensors(_) => None,
-            Source::Gguf(file) => file.quantization(&self.name),
+        match (&*self.file, &self.scaled) {
+            (Source::Gguf(file), _) => file.quantization(&self.name),
+            (Source::Safetensors(_), None) => None,
+            (Source::Safetensors(file), Some(scaled)) => {
+                let [_, columns] = *file.shape(&self.name)? else {
+                    return None;
+                };
+                (self.stays && scaled.is_blocks(columns)).then_some(float8::FORMAT)
+            }
         }
+    }
+
+    /// Rows of bytes of a file's tensor, `row` bytes each, and the number of the first.
+    fn stretch<'a>(
+        &self,
+        bytes: Cow<'a, [u8]>,
+        rows: usize,
+        row: usize,
+    ) -> candle_core::Result<(Cow<'a, [u8]>, usize)> {
+        let (first, count) = self.rows.unwrap_or((0, rows));
+        let range = first.saturating_mul(row)..first.saturating_add(count).saturating_mul(row);
+        if range.end > bytes.len() {
+            candle_core::bail!("{} has fewer rows", self.name)
+        }
+        let stretch = match bytes {
+            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[range]),
+            Cow::Owned(bytes) => Cow::Owned(bytes[range].to_vec()),
+        };
+        Ok((stretch, first))
+    }
+
+    /// The bits of 8-bit floats, the number of their first row, and the length of a row.
+    fn bits(&self) -> candle_core::Result<(Cow<'_, [u8]>, usize, usize)> {
+        let Source::Safetensors(file) = &*self.file else {
+            candle_core::bail!("{} is in no safetensors file", self.name)
+        };
+        let (Some(bytes), Some([rows, columns])) =
+            (file.bytes(&self.name), file.rows_and_columns(&self.name))
+        else {
+            candle_core::bail!("no tensor {}", self.name)
+        };
+        let (bits, first) = self.stretch(Cow::Borrowed(bytes), rows, columns)?;
+        Ok((bits, first, columns))
     }
 
     /// The piece's rows as they are quantized.
     fn blocks(&self, dtype: GgmlDType) -> candle_core::Result<Cow<'_, [u8]>> {
+        if let Some(scaled) = &self.scaled {
+            let (bits, first, columns) = self.bits()?;
+            let blocks = scaled.blocks(&bits, first, columns);
+            return blocks.map(Cow::Owned).map_err(|e| self.named(e));
+        }
         let (Source::Gguf(file), Some(shape)) = (&*self.file, self.file.shape(&self.name)) else {
             candle_core::bail!("{} is not quantized", self.name)
         };
         let [rows, columns] = shape[..] else {
             candle_core::bail!("{} is not a matrix", self.name)
         };
-        let (first, count) = self.rows.unwrap_or((0, rows));
         let row = columns / dtype.block_size() * dtype.type_size();
-        let bytes = file.bytes(&self.name)?;
-        let range = first.saturating_mul(row)..first.saturating_add(count).saturating_mul(row);
-        match (bytes, range) {
-            (Cow::Borrowed(bytes), range) if range.end <= bytes.len() => {
-                Ok(Cow::Borrowed(&bytes[range]))
-            }
-            (Cow::Owned(bytes), range) if range.end <= bytes.len() => {
-                Ok(Cow::Owned(bytes[range].to_vec()))
-            }
-            _ => candle_core::bail!("{} has fewer rows", self.name),
-        }
+        let (blocks, _) = self.stretch(file.bytes(&self.name)?, rows, row)?;
+        Ok(blocks)
+    }
+
+    /// An error about this piece.
+    fn named(&self, error: candle_core::Error) -> candle_core::Error {
+        candle_core::Error::msg(format!("{}: {error}", self.name))
     }
 
     fn shape(&self) -> Option<Vec<usize>> {
-        let mut shape = self.file.shape(&self.name)?;
-        if let (Some((_, rows)), Some(first)) = (self.rows, shape.first_mut()) {
-            *first = rows;
-        }
+        let mut shape = self.stored_shape()?;
         if self.transposed {
             shape.reverse();
         }
         Some(shape)
     }
 
-    fn load(&self, device: &Device) -> candle_core::Result<Tensor> {
-        let mut tensor = self.file.load(&self.name, device)?;
-        if let Some((first, rows)) = self.rows {
-            tensor = tensor.narrow(0, first, rows)?.force_contiguous()?;
+    /// Shape before it is transposed.
+    fn stored_shape(&self) -> Option<Vec<usize>> {
+        let mut shape = self.file.shape(&self.name)?;
+        if let (Some((_, rows)), Some(first)) = (self.rows, shape.first_mut()) {
+            *first = rows;
         }
+        Some(shape)
+    }
+
+    /// As a tensor; floating-point numbers as `dtype`.
+    fn load(&self, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
+        let mut tensor = match (&self.scaled, self.stored_shape()) {
+            (Some(scaled), Some(shape)) => {
+                let (bits, first, columns) = self.bits()?;
+                let values = scaled.values(&bits, first, columns);
+                let values = values.map_err(|e| self.named(e))?;
+                let values = Tensor::from_vec(values, shape, &Device::Cpu)?;
+                values.to_dtype(dtype)?.to_device(device)?
+            }
+            _ => {
+                let mut tensor = self.file.load(&self.name, device)?;
+                if let Some((first, rows)) = self.rows {
+                    tensor = tensor.narrow(0, first, rows)?.force_contiguous()?;
+                }
+                match tensor.dtype().is_float() {
+                    true => tensor.to_dtype(dtype)?,
+                    false => tensor,
+                }
+            }
+        };
         if self.transposed {
             tensor = tensor.t()?.force_contiguous()?;
         }

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Whole numbers from -8 to 8.
-fn whole(rows: usize, columns: usize, seed: usize) -> Tensor {
+pub fn whole(rows: usize, columns: usize, seed: usize) -> Tensor {
     let value = |i: usize| ((i * 37 + seed * 11 + i / 7) % 17) as f32 - 8.0;
     let all: Vec<f32> = (0..rows * columns).map(value).collect();
     Tensor::from_vec(all, (rows, columns), &Device::Cpu).unwrap()

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The small models, altered to what a file without configuration cannot say otherwise: heads of CLIP, groups of the
 /// VAE's norms, rotations of Qwen3, CLIP without a projection; FLUX.1 has one head, so that an eighth of it can turn
 /// with the index.
-fn models() -> Pipelines {
+pub fn models() -> Pipelines {
     let mut p = Pipelines::open();
     for model in ["sd3", "sd35"] {
         p.alter(model, |about| {
@@ -73,7 +73,7 @@ fn wider_vae(about: &mut Value) {
 }
 
 /// A model's tensors under the names that they have in a file for all.
-fn packed(p: &Pipelines, model: &str) -> Tensors {
+pub fn packed(p: &Pipelines, model: &str) -> Tensors {
     let mut all = Tensors::new();
     for (name, tensor) in originals(p, model) {
         all.insert(format!("model.diffusion_model.{name}"), tensor);
@@ -114,7 +114,7 @@ fn save(p: &Pipelines, name: &str, tensors: &Tensors) -> PathBuf {
     path
 }
 
-fn without(tensors: &Tensors, prefix: &str) -> Tensors {
+pub fn without(tensors: &Tensors, prefix: &str) -> Tensors {
     let kept = tensors.iter().filter(|(name, _)| !name.starts_with(prefix));
     kept.map(|(name, tensor)| (name.clone(), tensor.clone()))
         .collect()

@@ -10,6 +10,7 @@ mod unet;
 
 #[cfg(feature = "built-in-model")]
 use super::builtin;
+use super::long_text::LongModel;
 use super::place::Placement;
 use super::types::PipelineOptions;
 use super::Pipeline;
@@ -31,6 +32,42 @@ enum Opened {
 
 impl Opened {
     fn open(
+        name: String,
+        path: &Path,
+        options: &PipelineOptions,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Self> {
+        let opened = Self::files(name, path, options, progress)?;
+        Ok(match options.expand_fp8 {
+            true => opened.expanded(),
+            false => opened,
+        })
+    }
+
+    /// The same model, of which what is in 8-bit floats is loaded as wider numbers.
+    fn expanded(mut self) -> Self {
+        let expand = |weights: &mut Weights| *weights = std::mem::take(weights).expanded();
+        match &mut self {
+            Self::UNet(model) => {
+                expand(&mut model.unet.1);
+                model
+                    .towers
+                    .iter_mut()
+                    .for_each(|tower| expand(&mut tower.1));
+            }
+            Self::Transformer(model) => {
+                expand(&mut model.weights);
+                model
+                    .towers
+                    .iter_mut()
+                    .for_each(|tower| expand(&mut tower.1));
+                model.long = model.long.take().map(LongModel::expanded);
+            }
+        }
+        self
+    }
+
+    fn files(
         name: String,
         path: &Path,
         options: &PipelineOptions,

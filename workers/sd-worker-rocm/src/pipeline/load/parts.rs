@@ -51,7 +51,7 @@ fn open_tokenizer(folder: &Folder, name: &str) -> Result<ClipTokenizer> {
 pub(super) fn open_vae_part(part: &Part) -> Result<(VaeConfig, Weights)> {
     let config: VaeConfig = part.config()?;
     config.check().map_err(|e| part.bad_config(e))?;
-    Ok((config, ldm::modern_vae_names(&part.weights()?)))
+    Ok((config, ldm::modern_vae_names(&part.weights()?.expanded())))
 }
 
 /// A VAE of its own: a folder, or a file under the original's or diffusers' names.
@@ -83,7 +83,8 @@ pub(super) fn open_taesd(
     let weights = match path.is_dir() {
         true => Folder::Disk(path.to_path_buf()).part("").weights()?,
         false => Weights::open(path)?,
-    };
+    }
+    .expanded();
     let build = move |vb: crate::models::VarBuilder| Taesd::new(vb, channels);
     Module::new("TAESD", weights, dtype, device, false, build).map(Some)
 }

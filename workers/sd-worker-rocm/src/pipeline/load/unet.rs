@@ -154,6 +154,7 @@ impl Pipeline {
             dtype_on(&place.denoiser),
             dtype_on(&place.vae),
         );
+        let quantization = unet_weights.most_quantized();
         let family = family(&unet_config);
         let concepts = Concept::open_all(&options.embeddings)?;
         progress("text encoder");
@@ -234,7 +235,7 @@ impl Pipeline {
             name: model.name,
             family,
             inpainting,
-            precision: format!("{dtype:?}").to_lowercase(),
+            precision: quantization.unwrap_or_else(|| format!("{dtype:?}").to_lowercase()),
             size_multiple: factor,
         };
         Ok(Self {

@@ -4,7 +4,8 @@ use crate::info::Family;
 use crate::models::vae::VaeConfig;
 use crate::weights::Weights;
 
-/// A family's autoencoder, which lies under `first_stage_model` or in a file of its own.
+/// A family's autoencoder, which lies under `first_stage_model` or in a file of its own. It never computes with 8-bit
+/// floats.
 pub fn vae(original: &Weights, family: Family) -> Option<(VaeConfig, Weights)> {
     let conv_in = original.shape("decoder.conv_in.weight")?;
     let latents = *conv_in.get(1)?;
@@ -36,7 +37,10 @@ pub fn vae(original: &Weights, family: Family) -> Option<(VaeConfig, Weights)> {
         force_upcast: family == Family::Sdxl,
         ..VaeConfig::default()
     };
-    Some((config, original.renamed(|name| vae_name(name, blocks))))
+    Some((
+        config,
+        original.renamed(|name| vae_name(name, blocks)).expanded(),
+    ))
 }
 
 fn vae_name(name: &str, blocks: usize) -> Option<String> {
