@@ -216,6 +216,30 @@ fn many_rows_to_one_place() -> Result<()> {
 }
 
 #[test]
+fn products_of_f8e4m3() -> Result<()> {
+    let dtype = DType::F8E4M3;
+    // The sum of the first half is beyond 448, and every sum needs more than four bits on its way.
+    let signs = [vec![16.; 64], vec![-16.; 64], vec![1.5]].concat();
+    let count = signs.len();
+    let lhs = tensor(&signs, dtype)?.reshape((1, count))?;
+    let rhs = Tensor::ones((count, 3), dtype, &CPU)?;
+    assert_same(&lhs.matmul(&rhs)?, &[1.5; 3], "matmul");
+    // 17 is between 16 and 18, and rounds to even; 512 saturates.
+    let rows = tensor(&[16., 1., 250., 250.], dtype)?.reshape((2, 2))?;
+    let ones = Tensor::ones((2, 1), dtype, &CPU)?;
+    assert_same(&rows.matmul(&ones)?, &[16., 448.], "rounding");
+    // Views, and one matrix for a batch.
+    let x = tensor(&[1., 2., 3., 4., 5., 6.], dtype)?.reshape((3, 2))?;
+    let want = [1. + 9. + 25., 2. + 12. + 30., 44., 4. + 16. + 36.];
+    let want = want.map(|v| rounded(v, dtype).unwrap());
+    assert_same(&x.t()?.matmul(&x)?, &want, "transposed");
+    let batch = Tensor::stack(&[x.t()?, x.t()?], 0)?;
+    let got = batch.broadcast_matmul(&x)?;
+    assert_same(&got, &[want, want].concat(), "batch");
+    Ok(())
+}
+
+#[test]
 fn products_of_f16() -> Result<()> {
     // The sum of the first half overflows.
     let signs = [vec![200.; 4096], vec![-200.; 4096], vec![1.]].concat();
