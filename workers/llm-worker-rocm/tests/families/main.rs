@@ -8,6 +8,7 @@ mod common;
 mod delta;
 mod embedding;
 mod expert_adapters;
+mod extras;
 mod formats;
 mod heads;
 mod host_experts;

@@ -131,22 +131,25 @@ impl Loader<'_> {
         let c = self.config;
         let name = |part: &str| format!("blk.{block}.nextn.{part}");
         let output = match self.has("output.weight") {
-            true => "output.weight",
-            false => "token_embd.weight",
+            true => "output",
+            false => "token_embd",
         };
         let own = |part: &str, of_model: &str, rows: usize| -> worker::Result<Option<Weight>> {
-            let name = name(&format!("{part}.weight"));
-            let has_own = self.has(&name) && !self.is_same(&name, of_model)?;
+            let (part, of_model) = (name(part), of_model.to_string());
+            let [own, same] = [&part, &of_model].map(|name| format!("{name}.weight"));
+            let has_own = self.has(&own)
+                && !(self.is_same(&own, &same)? && self.have_same_extras(&[part, of_model]));
             has_own
-                .then(|| self.matrix(&name, rows, c.width))
+                .then(|| self.matrix(&own, rows, c.width))
                 .transpose()
         };
+        let of_output = self.extras(&name("shared_head_head"), c.width)?;
         let norm = format!("blk.{block}.{}", c.head_norm(self.file.header(), block));
         let norm = norm.strip_suffix(".weight").unwrap_or(&norm);
         Ok(Head {
-            embedding: own("embed_tokens", "token_embd.weight", c.vocab_size)?,
+            embedding: own("embed_tokens", "token_embd", c.vocab_size)?,
             output: own("shared_head_head", output, c.output_rows)?
-                .map(|weight| Linear::new(weight, None)),
+                .map(|weight| Linear::new(weight, None).with_extras(of_output)),
             embedding_norm: self.norm(&name("enorm"))?,
             hidden_norm: self.norm(&name("hnorm"))?,
             join: self.linear(&name("eh_proj"), c.width, 2 * c.width)?,
@@ -190,6 +193,7 @@ impl Network {
             part: &self.part,
             first_values: FirstValues::default(),
             notes: RefCell::default(),
+            orders: RefCell::default(),
             options: self.weight_options,
             host_blocks: self.host_blocks,
             streamer: &self.streamer,

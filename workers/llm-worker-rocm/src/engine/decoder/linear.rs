@@ -2,6 +2,7 @@
 //!
 //! On the CPU a row's result does not depend on the rows beside it, bit for bit.
 
+use super::extras::Extras;
 use super::float::FloatMatrix;
 use super::input::Input;
 use super::lora::MatrixAdapters;
@@ -18,6 +19,7 @@ use worker::gguf::SharedBytes;
 #[derive(Clone)]
 pub(super) struct Linear {
     weight: Weight,
+    extras: Extras,
     bias: Option<Tensor>,
     adapters: Option<Arc<MatrixAdapters>>,
 }
@@ -154,9 +156,15 @@ impl Linear {
     pub(super) fn new(weight: Weight, bias: Option<Tensor>) -> Self {
         Self {
             weight,
+            extras: Extras::default(),
             bias,
             adapters: None,
         }
+    }
+
+    /// The same with what a file has beside the matrix.
+    pub(super) fn with_extras(self, extras: Extras) -> Self {
+        Self { extras, ..self }
     }
 
     /// The same with adapters beside it, if there are some.
@@ -171,16 +179,24 @@ impl Linear {
 
     /// Whether it multiplies 8-bit activations on a GPU.
     pub(super) fn takes_quantized(&self) -> bool {
-        matches!(self.weight, Weight::Rocm(_))
+        matches!(self.weight, Weight::Rocm(_)) && self.extras.order.is_none()
     }
 
     /// `(rows, inputs)` to `(rows, outputs)`.
     pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
-        self.finish(self.weight.forward(x)?, x)
+        let product = match self.extras.ordered(x)? {
+            Some(ordered) => self.weight.forward(&ordered)?,
+            None => self.weight.forward(x)?,
+        };
+        self.finish(product, x)
     }
 
-    /// The product with `x` with all that is added to it.
+    /// The product with `x` with all that is made of it.
     fn finish(&self, product: Tensor, x: &Input) -> Result<Tensor> {
+        let product = match self.extras.scale {
+            Some(scale) => product.affine(scale.into(), 0.0)?,
+            None => product,
+        };
         let product = match &self.bias {
             Some(bias) => product.broadcast_add(bias)?,
             None => product,
@@ -196,19 +212,32 @@ impl Linear {
         linears: [&Self; N],
         x: &Input,
     ) -> Result<[Tensor; N]> {
+        let mut all = linears.into_iter();
+        let of_one_order = (linears.windows(2)).all(|l| l[0].extras.has_order_of(&l[1].extras));
+        if !of_one_order {
+            return try_array(|| all.next().expect("one for each").forward(x));
+        }
+        let ordered = match linears.first() {
+            Some(first) => first.extras.ordered(x)?,
+            None => None,
+        };
+        let multiplied = ordered.as_ref().unwrap_or(x);
         let blocks = linears.map(|linear| match &linear.weight {
             Weight::Rocm(blocks) => Some(&**blocks),
             _ => None,
         });
         if blocks.iter().all(Option::is_some) {
-            let mut products = rocm::forward_each(&blocks.map(|b| b.expect("checked")), x)?
+            let blocks = blocks.map(|b| b.expect("checked"));
+            let mut products = rocm::forward_each(&blocks, multiplied)?
                 .into_iter()
                 .zip(linears)
                 .map(|(product, linear)| linear.finish(product, x));
             return try_array(|| products.next().expect("one for each"));
         }
-        let mut linears = linears.into_iter();
-        try_array(|| linears.next().expect("one for each").forward(x))
+        try_array(|| {
+            let linear = all.next().expect("one for each");
+            linear.finish(linear.weight.forward(multiplied)?, x)
+        })
     }
 
     /// `activation(gate x) * up x`.
@@ -218,11 +247,14 @@ impl Linear {
         activation: Activation,
         x: &Input,
     ) -> Result<Tensor> {
-        if let (Weight::Rocm(g), Weight::Rocm(u), None, None) =
-            (&gate.weight, &up.weight, &gate.bias, &up.bias)
-        {
-            if !gate.is_adapted() && !up.is_adapted() {
-                if let Some(gated) = rocm::gated(g, u, activation, x)? {
+        let plain = |linear: &Self| {
+            linear.bias.is_none() && linear.extras.scale.is_none() && !linear.is_adapted()
+        };
+        if let (Weight::Rocm(g), Weight::Rocm(u)) = (&gate.weight, &up.weight) {
+            if plain(gate) && plain(up) && up.extras.has_order_of(&gate.extras) {
+                let ordered = gate.extras.ordered(x)?;
+                let multiplied = ordered.as_ref().unwrap_or(x);
+                if let Some(gated) = rocm::gated(g, u, activation, multiplied)? {
                     return Ok(gated);
                 }
             }

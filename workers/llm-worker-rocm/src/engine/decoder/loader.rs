@@ -2,6 +2,7 @@
 
 use super::config::DecoderConfig;
 use super::experts::Streamer;
+use super::extras::Extras;
 use super::fingerprint::Notes;
 use super::linear::{dequantize_all, Linear, Weight};
 use super::lora::{Attached, Rows};
@@ -15,6 +16,7 @@ use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use worker::gguf::{SharedBytes, TensorInfo, Weights};
@@ -41,6 +43,8 @@ pub(super) struct Loader<'a> {
     pub host_blocks: usize,
     /// What brings those to the device.
     pub streamer: &'a Arc<Streamer>,
+    /// The orders of columns that there are.
+    pub orders: RefCell<HashMap<Vec<u32>, Tensor>>,
     /// What others have of the model, where several GPUs share it.
     pub shard: Option<&'a Shard>,
     /// What has been taken so far.
@@ -82,6 +86,14 @@ impl Loader<'_> {
         self.file.give_back(name, info);
         self.count(info.bytes, self.device.is_cpu(), false);
         taken.map_err(Error::candle("loading the model"))
+    }
+
+    /// Takes the bytes of a tensor that is in no format of candle's.
+    pub(super) fn take_raw(&self, name: &str, info: &TensorInfo) -> Cow<'_, [u8]> {
+        let bytes = self.file.bytes(name, info);
+        self.notes.borrow_mut().note(name, &bytes);
+        self.count(info.bytes, true, false);
+        bytes
     }
 
     /// Takes note that a tensor has arrived.
@@ -164,6 +176,12 @@ impl Loader<'_> {
     }
 
     pub(super) fn linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear> {
+        let linear = self.plain_linear(name, outputs, inputs)?;
+        Ok(linear.with_extras(self.extras(name, inputs)?))
+    }
+
+    /// The same where what is beside the matrix is not its own.
+    pub(super) fn plain_linear(&self, name: &str, outputs: usize, inputs: usize) -> Result<Linear> {
         let weight = self.matrix(&format!("{name}.weight"), outputs, inputs)?;
         let rows = Rows {
             tensor: name,
@@ -187,7 +205,7 @@ impl Loader<'_> {
         outputs: [usize; N],
         inputs: usize,
     ) -> Result<[Linear; N]> {
-        let bias = self.bias(name)?;
+        let (bias, extras) = (self.bias(name)?, self.extras(name, inputs)?);
         let total: usize = outputs.iter().sum();
         let split = |of_rows: &dyn Fn(Range<usize>) -> candle_core::Result<Weight>| {
             let mut start = 0;
@@ -209,7 +227,8 @@ impl Loader<'_> {
                     let adapters =
                         self.attached
                             .of(&[rows], inputs, self.device, self.activations)?;
-                    Ok(Linear::new(weight, bias).with_adapters(adapters))
+                    let linear = Linear::new(weight, bias).with_extras(extras.clone());
+                    Ok(linear.with_adapters(adapters))
                 });
             let parts = parts.into_iter().collect::<candle_core::Result<Vec<_>>>()?;
             Ok(parts.try_into().ok().expect("one for each"))
@@ -258,13 +277,15 @@ impl Loader<'_> {
             .transpose()
     }
 
-    /// Whether all have one format, and all or none a bias.
+    /// Whether all have one format and the same factor and order of columns, and all or none a bias.
     pub(super) fn are_alike(&self, names: &[String]) -> Result<bool> {
         let format = |name: &String| Ok(self.info(&format!("{name}.weight"))?.1);
         let formats = names.iter().map(format).collect::<Result<Vec<_>>>()?;
         let biased = |name: &&String| self.has(&format!("{name}.bias"));
         let biases = names.iter().filter(biased).count();
-        Ok(formats.windows(2).all(|two| two[0] == two[1]) && [0, names.len()].contains(&biases))
+        Ok(formats.windows(2).all(|two| two[0] == two[1])
+            && [0, names.len()].contains(&biases)
+            && self.have_same_extras(names))
     }
 
     /// The rows of several matrices of one format behind each other.
@@ -300,6 +321,11 @@ impl Loader<'_> {
             weight.map_err(Error::candle(LOADING))?,
             bias.map_err(Error::candle(LOADING))?,
         );
-        self.adapted(linear, &rows, inputs)
+        let mut extras = Extras::default();
+        for name in names {
+            // They are the same.
+            extras = self.extras(name, inputs)?;
+        }
+        self.adapted(linear.with_extras(extras), &rows, inputs)
     }
 }

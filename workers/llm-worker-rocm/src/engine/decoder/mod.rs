@@ -10,6 +10,7 @@ mod config;
 mod crossing;
 mod decode;
 mod experts;
+mod extras;
 mod fingerprint;
 mod float;
 mod graphs;

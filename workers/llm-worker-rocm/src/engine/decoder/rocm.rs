@@ -260,6 +260,8 @@ pub(super) struct Experts {
     pub gate: Option<Stack>,
     pub up: Stack,
     pub down: Stack,
+    /// Factors of what each of the three gives, f32 `(experts)`.
+    pub scales: [Option<Tensor>; 3],
     /// What adapters have for each of the three.
     pub adapters: [Option<Arc<StackAdapters>>; 3],
 }
@@ -310,9 +312,19 @@ impl Experts {
         self.product(&self.down, 2, &hidden, ids)
     }
 
-    /// What one of the three gives, with what adapters add to it.
+    /// What one of the three gives, with its factors and what adapters add to it.
     fn product(&self, stack: &Stack, part: usize, x: &Tensor, ids: &Tensor) -> Result<Tensor> {
         let y = stack.forward(x, ids)?;
+        let y = match &self.scales[part] {
+            Some(scales) => {
+                let (tokens, used) = ids.dims2()?;
+                let scales = scales.index_select(&ids.flatten_all()?, 0)?;
+                let scaled = y.to_dtype(DType::F32)?;
+                let scaled = scaled.broadcast_mul(&scales.reshape((tokens, used, 1))?)?;
+                scaled.to_dtype(y.dtype())?
+            }
+            None => y,
+        };
         match &self.adapters[part] {
             Some(adapters) => adapters.add(y, x, ids),
             None => Ok(y),

@@ -52,7 +52,7 @@ fn one(path: &Path) -> Box<dyn Forward> {
 }
 
 /// The logits of all rows of a text.
-fn logits(forward: &mut dyn Forward, tokens: &[u32]) -> Vec<Vec<f32>> {
+pub fn logits(forward: &mut dyn Forward, tokens: &[u32]) -> Vec<Vec<f32>> {
     let cache = CacheOptions {
         blocks: 2,
         block_size: 16,

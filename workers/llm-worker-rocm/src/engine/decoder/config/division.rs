@@ -158,6 +158,17 @@ impl Division<'_> {
         self.tensor(block, part).is_some()
     }
 
+    /// Refuses to divide what a matrix multiplies whose columns are in an order of their own.
+    fn ordered(&self, what: &str, block: usize, part: &str) -> std::result::Result<(), String> {
+        let name = format!("blk.{block}.{part}.order");
+        match self.header.tensor(&name) {
+            Some(_) => Err(format!(
+                "{what} behind which columns are in another order (act-order)"
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// The heads of each shard, the same in all blocks.
     fn heads(&self) -> std::result::Result<Option<Ranges>, String> {
         let c = self.config;
@@ -168,6 +179,7 @@ impl Division<'_> {
         let mut unit = 1;
         let mut groups = Vec::new();
         for block in (0..c.blocks + c.predicting).filter(attends) {
+            self.ordered("attention", block, "attn_output")?;
             let (group, size) = c.heads_of_block(block);
             let format = self
                 .tensor(block, "attn_output")
@@ -213,6 +225,7 @@ impl Division<'_> {
                 "feed-forward parts whose gates close by the mean of all of them".to_string(),
             );
         }
+        self.ordered("feed-forward parts", block, "ffn_down")?;
         self.width("feed-forward parts", &[down])
     }
 
@@ -226,7 +239,10 @@ impl Division<'_> {
     /// That of the expert of all tokens.
     fn shared(&self, block: usize) -> std::result::Result<Option<Ranges>, String> {
         match self.tensor(block, "ffn_down_shexp") {
-            Some(down) => self.width("experts of all tokens", &[down]),
+            Some(down) => {
+                self.ordered("experts of all tokens", block, "ffn_down_shexp")?;
+                self.width("experts of all tokens", &[down])
+            }
             None => Ok(None),
         }
     }

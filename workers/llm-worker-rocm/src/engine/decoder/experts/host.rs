@@ -31,6 +31,8 @@ pub(in crate::engine::decoder) struct HostExperts {
 /// A matrix for each expert, as a file has them.
 pub(in crate::engine::decoder) struct HostStack {
     pub matrices: Vec<SharedBytes>,
+    /// A factor of each expert's product, if the file has some.
+    pub scales: Option<Vec<f32>>,
     pub dtype: GgmlDType,
     pub outputs: usize,
     pub inputs: usize,
@@ -200,8 +202,17 @@ impl HostExperts {
             Some(biased) => Some(biased.of(&Tensor::new(group, device)?)?),
             None => None,
         };
+        let scales = |stack: Option<&HostStack>| -> Result<Option<Tensor>> {
+            let Some(all) = stack.and_then(|stack| stack.scales.as_ref()) else {
+                return Ok(None);
+            };
+            let own: Vec<f32> = group.iter().map(|e| all[*e as usize]).collect();
+            Tensor::new(own, device).map(Some)
+        };
+        let [of_gate, of_up, of_down] = self.stacks().map(scales);
         Ok(rocm::Experts {
             biased,
+            scales: [of_gate?, of_up?, of_down?],
             gate: (self.gate.as_ref())
                 .map(|own| stack(own, gate))
                 .transpose()?,

@@ -86,7 +86,7 @@ impl Loader<'_> {
     ) -> Result<[Linear; N]> {
         let weight = format!("{name}.weight");
         let all = self.info(&weight)?.0.dims[1] as usize;
-        let bias = self.bias(name)?;
+        let (bias, extras) = (self.bias(name)?, self.extras(name, inputs)?);
         self.take(&weight, |bytes, dtype| {
             let row = bytes.len() / all;
             let one = |rows: &Vec<usize>| {
@@ -102,7 +102,7 @@ impl Loader<'_> {
                     }
                     None => None,
                 };
-                Ok(Linear::new(weight, bias))
+                Ok(Linear::new(weight, bias).with_extras(extras.clone()))
             };
             let parts = outputs.iter().map(one);
             let parts = parts.collect::<candle_core::Result<Vec<_>>>()?;

@@ -4,6 +4,7 @@ use crate::engine::decoder::config::MixtureConfig;
 use crate::engine::decoder::experts::{
     Beside, Choice, Expert, Experts, FeedForward, Mixture, Router, Shared,
 };
+use crate::engine::decoder::extras::Extras;
 use crate::engine::decoder::linear::{Linear, Weight};
 use crate::engine::decoder::loader::Loader;
 use crate::engine::decoder::norm::Norm;
@@ -11,6 +12,8 @@ use crate::engine::decoder::rocm;
 use candle_core::quantized::GgmlDType;
 use candle_core::{DType, Tensor};
 use worker::{Error, Result};
+
+const LOADING: &str = "loading the model";
 
 /// Gates of experts and what they multiply, of one format.
 struct Halves {
@@ -110,7 +113,11 @@ impl Loader<'_> {
         };
         Ok(Mixture {
             router: Router {
-                matrix: self.linear(&name("ffn_gate_inp"), shape.count, c.width)?,
+                // The scale beside Gemma's is that of a norm.
+                matrix: match c.traits.experts_beside {
+                    true => self.plain_linear(&name("ffn_gate_inp"), shape.count, c.width)?,
+                    false => self.linear(&name("ffn_gate_inp"), shape.count, c.width)?,
+                },
                 bias: self.router_bias(&name("exp_probs_b.bias"))?,
                 choice: Choice::from(shape),
             },
@@ -147,7 +154,7 @@ impl Loader<'_> {
             mixture: self.mixture(block, shape)?,
             dense_norm: self.norm(&name("post_ffw_norm_1"))?,
             router_norm: Norm {
-                weight: weight.map_err(Error::candle("loading the model"))?,
+                weight: weight.map_err(Error::candle(LOADING))?,
                 ..router_norm
             },
             pre_norm: self.norm(&name("pre_ffw_norm_2"))?,
@@ -192,7 +199,7 @@ impl Loader<'_> {
             name if name.ends_with("ffn_up_exps.weight") => &halves.ups,
             name => return self.take(name, f),
         };
-        f(bytes, halves.dtype).map_err(Error::candle("loading the model"))
+        f(bytes, halves.dtype).map_err(Error::candle(LOADING))
     }
 
     /// What is added to the scores that choose experts, if the file has it.
@@ -213,7 +220,7 @@ impl Loader<'_> {
         let bias = |part: &str, outputs: usize| -> Result<Tensor> {
             self.vector(&format!("blk.{block}.{part}.bias"), self.activations)?
                 .reshape((count, outputs))
-                .map_err(Error::candle("loading the model"))
+                .map_err(Error::candle(LOADING))
         };
         Ok(Some(rocm::Biased {
             by,
@@ -221,6 +228,20 @@ impl Loader<'_> {
             up: bias("ffn_up_exps", hidden)?,
             down: bias("ffn_down_exps", width)?,
         }))
+    }
+
+    /// A factor for what each expert's `gate`, `up`, `down` or, of both, `gate_up` gives, if the file has some.
+    pub(super) fn scales_of_experts(
+        &self,
+        block: usize,
+        part: &str,
+        count: usize,
+    ) -> Result<Option<Vec<f32>>> {
+        // Beside a feed-forward part they are factors of the experts' weights: see [`Beside`].
+        match part == "down" && self.config.traits.experts_beside {
+            true => Ok(None),
+            false => self.scales(&format!("blk.{block}.ffn_{part}_exps"), count),
+        }
     }
 
     fn experts(&self, block: usize, count: usize, hidden: usize) -> Result<Experts> {
@@ -231,6 +252,12 @@ impl Loader<'_> {
         let halves = self.gates_and_ups(block, count)?;
         let width = self.info(&name("ffn_down_exps"))?.0.dims[1] as usize;
         let gated = halves.is_some() || self.has(&name("ffn_gate_exps"));
+        let parts = match halves.is_some() {
+            true => ["gate_up", "gate_up", "down"],
+            false => ["gate", "up", "down"],
+        };
+        let of = |part: &str| self.scales_of_experts(block, part, count);
+        let scales = [of(parts[0])?, of(parts[1])?, of(parts[2])?];
         if self.device.is_rocm() {
             let stack = |part: &str, outputs: usize, inputs: usize| {
                 self.take_half(&halves, &name(part), |bytes, dtype| {
@@ -239,6 +266,11 @@ impl Loader<'_> {
                 })
             };
             let biased = self.biases_of_experts(block, [count, hidden, width])?;
+            let on_device = |scales: Option<Vec<f32>>| {
+                let scales = scales.map(|scales| Tensor::new(scales, self.device));
+                scales.transpose().map_err(Error::candle(LOADING))
+            };
+            let [of_gate, of_up, of_down] = scales.map(on_device);
             return Ok(Experts::Together(Box::new(rocm::Experts {
                 biased,
                 gate: gated
@@ -246,10 +278,16 @@ impl Loader<'_> {
                     .transpose()?,
                 up: stack("ffn_up_exps", hidden, width)?,
                 down: stack("ffn_down_exps", width, hidden)?,
+                scales: [of_gate?, of_up?, of_down?],
                 adapters: self.stack_adapters(block, [count, hidden, width])?,
             })));
         }
-        let apart = |part: &str, outputs: usize, inputs: usize| -> Result<Vec<Linear>> {
+        let apart = |part: &str,
+                     scales: &Option<Vec<f32>>,
+                     outputs: usize,
+                     inputs: usize|
+         -> Result<Vec<Linear>> {
+            let extras = |expert: usize| Extras::scaled(scales.as_ref().map(|s| s[expert]));
             let biases = self.bias(&format!("blk.{block}.{part}"))?;
             let adapters = self.expert_adapters(block, part, [count, outputs, inputs])?;
             if self.is_in_place(&name(part)) {
@@ -260,10 +298,11 @@ impl Loader<'_> {
                     let weight = Weight::shared(&bytes, dtype, (outputs, inputs))?;
                     let bias = |all: &Tensor| all.narrow(0, expert * outputs, outputs);
                     let linear = Linear::new(weight, biases.as_ref().map(bias).transpose()?);
+                    let linear = linear.with_extras(extras(expert));
                     Ok(linear.with_adapters(adapters[expert].clone()))
                 };
                 let matrices = (0..count).map(matrix).collect::<candle_core::Result<_>>();
-                return matrices.map_err(Error::candle("loading the model"));
+                return matrices.map_err(Error::candle(LOADING));
             }
             self.take_half(&halves, &name(part), |bytes, dtype| {
                 let each = bytes.len() / count;
@@ -272,20 +311,22 @@ impl Loader<'_> {
                     let weight = Weight::new(bytes, dtype, shape, self.device, self.activations)?;
                     let bias = |all: &Tensor| all.narrow(0, expert * outputs, outputs);
                     let linear = Linear::new(weight, biases.as_ref().map(bias).transpose()?);
+                    let linear = linear.with_extras(extras(expert));
                     Ok(linear.with_adapters(adapters[expert].clone()))
                 };
                 bytes.chunks_exact(each).enumerate().map(matrix).collect()
             })
         };
+        let [of_gate, of_up, of_down] = &scales;
         let gates: Vec<Option<Linear>> = match gated {
-            true => apart("ffn_gate_exps", hidden, width)?
+            true => apart("ffn_gate_exps", of_gate, hidden, width)?
                 .into_iter()
                 .map(Some)
                 .collect(),
             false => (0..count).map(|_| None).collect(),
         };
-        let ups = apart("ffn_up_exps", hidden, width)?;
-        let downs = apart("ffn_down_exps", width, hidden)?;
+        let ups = apart("ffn_up_exps", of_up, hidden, width)?;
+        let downs = apart("ffn_down_exps", of_down, width, hidden)?;
         let experts = gates.into_iter().zip(ups).zip(downs);
         Ok(Experts::Apart(
             experts

@@ -3,6 +3,7 @@
 use crate::engine::api::WeightOptions;
 use crate::engine::decoder::config::DecoderConfig;
 use crate::engine::decoder::experts::{Expert, Experts, HostExperts, HostStack};
+use crate::engine::decoder::extras::Extras;
 use crate::engine::decoder::linear::{Linear, Weight};
 use crate::engine::decoder::loader::Loader;
 use crate::engine::decoder::part::Part;
@@ -98,6 +99,7 @@ impl Loader<'_> {
             let of = |expert: usize| bytes.slice(expert * each..(expert + 1) * each);
             Ok(HostStack {
                 matrices: (0..count).map(of).collect(),
+                scales: self.scales_of_experts(block, part, count)?,
                 dtype,
                 outputs,
                 inputs,
@@ -107,8 +109,10 @@ impl Loader<'_> {
         let (gate, up) = match self.has(&both) {
             true => {
                 let (bytes, dtype) = self.for_host(&both)?;
+                let scales = self.scales_of_experts(block, "gate_up", count)?;
                 let [gate, up] = [0, 1].map(|half| HostStack {
                     matrices: halves(&bytes, count, half),
+                    scales: scales.clone(),
                     dtype,
                     outputs: hidden,
                     inputs: width,
@@ -144,7 +148,8 @@ impl Loader<'_> {
             let shape = (stack.outputs, stack.inputs);
             let weight = Weight::unpacked(&stack.matrices[expert], stack.dtype, shape)?;
             let bias = biases.get(part).map(|all| all.get(expert)).transpose()?;
-            let linear = Linear::new(weight, bias);
+            let scale = stack.scales.as_ref().map(|scales| scales[expert]);
+            let linear = Linear::new(weight, bias).with_extras(Extras::scaled(scale));
             let adapters = adapters[part][expert].clone();
             Ok::<_, candle_core::Error>(linear.with_adapters(adapters))
         };

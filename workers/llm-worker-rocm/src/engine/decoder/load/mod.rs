@@ -94,6 +94,7 @@ impl Network {
             part,
             first_values: FirstValues::default(),
             notes: RefCell::default(),
+            orders: RefCell::default(),
             options,
             host_blocks,
             streamer: &streamer,
@@ -268,7 +269,9 @@ impl Loader<'_> {
             .attached
             .of_output(&rows, c.width, self.device, self.activations)
             .map_err(Error::candle("loading adapters"))?;
-        Ok(Linear::new(matrix, self.bias(OUTPUT)?).with_adapters(adapters))
+        let linear = Linear::new(matrix, self.bias(OUTPUT)?);
+        let linear = linear.with_extras(self.extras(OUTPUT, c.width)?);
+        Ok(linear.with_adapters(adapters))
     }
 
     /// The embeddings of positions, if the model has some.

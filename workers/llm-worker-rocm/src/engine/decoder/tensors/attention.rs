@@ -25,8 +25,8 @@ impl Check<'_> {
         if shares {
             self.linear(&name("attn_q"), width, queries)?;
             // Some files have what is not used.
-            self.allow(&name("attn_k.weight"), &[width, keys])?;
-            self.allow(&name("attn_v.weight"), &[width, values])?;
+            self.allow_matrix(&name("attn_k"), &[width, keys])?;
+            self.allow_matrix(&name("attn_v"), &[width, values])?;
             self.allow(&name("attn_k_norm.weight"), &[c.head_dim])?;
         } else if tied {
             self.linear(&name("attn_q"), width, queries)?;

@@ -32,7 +32,7 @@ impl Check<'_> {
                 self.linear(&name("ffn_up"), width, 2 * hidden)?;
             } else {
                 let gated = c.traits.activation != Activation::Xielu;
-                if gated && self.allow(&name("ffn_gate.weight"), &[width, hidden])? {
+                if gated && self.allow_matrix(&name("ffn_gate"), &[width, hidden])? {
                     self.allow(&name("ffn_gate.bias"), &[hidden])?;
                 }
                 self.linear(&name("ffn_up"), width, hidden)?;
@@ -55,12 +55,12 @@ impl Check<'_> {
         };
         if gated {
             let gates = [narrow, experts.hidden, experts.count];
-            self.require(&name("ffn_gate_exps.weight"), &gates)?;
+            self.matrix(&name("ffn_gate_exps"), &gates)?;
         }
         let ups = [narrow, experts.hidden, experts.count];
-        self.require(&name("ffn_up_exps.weight"), &ups)?;
+        self.matrix(&name("ffn_up_exps"), &ups)?;
         let down = [experts.hidden, narrow, experts.count];
-        self.require(&name("ffn_down_exps.weight"), &down)?;
+        self.matrix(&name("ffn_down_exps"), &down)?;
         if c.traits.clamped_gates.is_some() {
             for part in ["ffn_gate_exps.bias", "ffn_up_exps.bias"] {
                 self.require(&name(part), &[experts.hidden, experts.count])?;
@@ -77,10 +77,10 @@ impl Check<'_> {
         if let Some(hidden) = shared {
             self.allow(&name("ffn_gate_inp_shexp.weight"), &[width])?;
             if gated {
-                self.require(&name("ffn_gate_shexp.weight"), &[width, hidden])?;
+                self.matrix(&name("ffn_gate_shexp"), &[width, hidden])?;
             }
-            self.require(&name("ffn_up_shexp.weight"), &[width, hidden])?;
-            self.require(&name("ffn_down_shexp.weight"), &[hidden, width])?;
+            self.matrix(&name("ffn_up_shexp"), &[width, hidden])?;
+            self.matrix(&name("ffn_down_shexp"), &[hidden, width])?;
         }
         Ok(())
     }

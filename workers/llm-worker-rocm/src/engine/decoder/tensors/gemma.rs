@@ -32,7 +32,7 @@ impl Check<'_> {
             self.linear(&name("laurel_r"), rank, width)?;
             self.norm(&name("laurel_post_norm"), &[width])?;
             if c.closed_gates(block).is_some() {
-                self.require(&name("ffn_gate.weight"), &[width, c.hidden])?;
+                self.matrix(&name("ffn_gate"), &[width, c.hidden])?;
             }
         }
         if c.traits.stream_scales {
@@ -60,12 +60,12 @@ impl Check<'_> {
             self.norm(&name(norm), &[width])?;
         }
         let both = [width, 2 * hidden, count];
-        if !self.allow(&name("ffn_gate_up_exps.weight"), &both)? {
-            for part in ["ffn_gate_exps.weight", "ffn_up_exps.weight"] {
-                self.require(&name(part), &[width, hidden, count])?;
+        if !self.allow_matrix(&name("ffn_gate_up_exps"), &both)? {
+            for part in ["ffn_gate_exps", "ffn_up_exps"] {
+                self.matrix(&name(part), &[width, hidden, count])?;
             }
         }
-        self.require(&name("ffn_down_exps.weight"), &[hidden, width, count])?;
+        self.matrix(&name("ffn_down_exps"), &[hidden, width, count])?;
         self.require(&name("ffn_down_exps.scale"), &[count])
     }
 }

@@ -34,13 +34,8 @@ impl DecoderConfig {
             check.norm(&name(norm), &[width])?;
         }
         check.allow(&name(self.head_norm(gguf, block)), &[width])?;
-        let matrices = [
-            ("nextn.embed_tokens", vocab),
-            ("nextn.shared_head_head", self.output_rows),
-        ];
-        for (matrix, rows) in matrices {
-            check.allow(&name(&format!("{matrix}.weight")), &[width, rows])?;
-        }
+        check.allow(&name("nextn.embed_tokens.weight"), &[width, vocab])?;
+        check.allow_matrix(&name("nextn.shared_head_head"), &[width, self.output_rows])?;
         check.block(self, block)?;
         let mut names = gguf.tensors().map(|(name, _)| name);
         match names.find(|n| n.starts_with(&name("")) && !check.seen.contains(*n)) {

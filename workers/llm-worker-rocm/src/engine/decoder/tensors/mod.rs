@@ -52,7 +52,7 @@ fn check(config: &DecoderConfig, gguf: &Gguf) -> Result<()> {
     if c.traits.recurrence == Recurrence::Rwkv7 {
         check.norm("token_embd_norm", &[width])?;
     }
-    check.allow("output.weight", &[width, c.output_rows])?;
+    check.allow_matrix("output", &[width, c.output_rows])?;
     check.allow("output.bias", &[c.output_rows])?;
     // The rows of a reranker's two answers; models that answer in words leave it alone.
     check.allow("cls.output.weight", &[width, 2])?;
@@ -175,9 +175,36 @@ impl Check<'_> {
         Ok(())
     }
 
+    /// A matrix from `inputs` to `outputs`, or several stacked ones, `[inputs, outputs, count]`.
+    pub(super) fn matrix(&mut self, name: &str, dims: &[usize]) -> Result<()> {
+        self.require(&format!("{name}.weight"), dims)?;
+        self.extras(name, dims)
+    }
+
+    /// The same that need not be there. Gives whether it is.
+    pub(super) fn allow_matrix(&mut self, name: &str, dims: &[usize]) -> Result<bool> {
+        let there = self.allow(&format!("{name}.weight"), dims)?;
+        if there {
+            self.extras(name, dims)?;
+        }
+        Ok(there)
+    }
+
+    /// What may be beside a matrix of this shape.
+    fn extras(&mut self, name: &str, dims: &[usize]) -> Result<()> {
+        let count = dims.get(2).copied().unwrap_or(1);
+        self.allow(&format!("{name}.scale"), &[count])?;
+        // Of 4-bit activations; ours have scales of their own.
+        self.allow(&format!("{name}.input_scale"), &[count])?;
+        if let [inputs, _] = dims {
+            self.allow(&format!("{name}.order"), &[*inputs])?;
+        }
+        Ok(())
+    }
+
     /// A matrix from `inputs` to `outputs` with an optional bias.
     pub(super) fn linear(&mut self, name: &str, inputs: usize, outputs: usize) -> Result<()> {
-        self.require(&format!("{name}.weight"), &[inputs, outputs])?;
+        self.matrix(name, &[inputs, outputs])?;
         self.allow(&format!("{name}.bias"), &[outputs])?;
         Ok(())
     }

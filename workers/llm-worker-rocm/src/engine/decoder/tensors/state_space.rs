@@ -53,7 +53,7 @@ impl Check<'_> {
             }
         }
         let steps_and_states = s.rank + 2 * s.states;
-        self.require(&name("ssm_x.weight"), &[s.inner, steps_and_states])?;
+        self.matrix(&name("ssm_x"), &[s.inner, steps_and_states])?;
         self.require(&name("ssm_dt.weight"), &[s.rank, s.inner])?;
         self.require(&name("ssm_dt.bias"), &[s.inner])?;
         self.require(&name("ssm_a"), &[s.states, s.inner])?;
