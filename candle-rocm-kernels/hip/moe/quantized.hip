@@ -1,18 +1,9 @@
 // Quantized mixture of experts: each slot, a pair of a token and one of its experts, is a column of activations times
 // the expert's matrix. Few slots go one by one, as quantized/matvec.h does a column; many are sorted by expert here and
 // multiplied in tiles by quantized/matmul.h.
-#include "index_error.h"
+#include "slots.h"
 #include "quantized/matvec.h"
 #include "quantized/quants_iq.h"
-
-constexpr u32 NO_EXPERT = 0xffffffffu;
-
-DEVICE_FN bool find(const Slots& s, u32 slot, u32& expert, IndexError* error) {
-    expert = s.experts_of[slot];
-    if (expert < s.experts) return true;
-    if (expert != NO_EXPERT) report_index(error, s.op, s.experts, expert);
-    return false;
-}
 
 template <typename Format> DEVICE_FN void moe_matvec(const Matvec& m, const Slots& s, const Activations& x, float* y, IndexError* error) {
     const u32 pairs = m.rows / 2 + m.rows % 2;

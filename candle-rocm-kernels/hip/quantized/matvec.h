@@ -9,11 +9,11 @@
 #include "output.h"
 #include "q8_1.h"
 #include "quants.h"
+#include "totals.h"
 
 namespace device {
 
 constexpr u32 MATVEC_ROWS = 2;
-constexpr u32 MATVEC_MAX_BLOCK = 256;
 
 // The products of one unit, of a block from element k of the row on, with the activations of a column, added to sum.
 template <typename Format> DEVICE_FN float add_unit(const quants::Unit<Format::HALVES>& unit, u32 u, const Activations& x, u64 column, u32 k, float sum) {
@@ -43,28 +43,6 @@ template <typename Format> DEVICE_FN float add_unit(const quants::Unit<Format::H
     }
 }
 
-// Which of the SUMS totals a lane holds after reduce: its low bits, mirrored.
-template <u32 SUMS> DEVICE_FN u32 total_of_lane() {
-    u32 index = 0;
-    for (u32 mask = 1, weight = SUMS / 2; weight > 0; mask *= 2, weight /= 2) index += lane() & mask ? weight : 0;
-    return index;
-}
-// Adds up SUMS numbers over each `lanes` neighbours, at least SUMS of them and within a wave. With every step a lane
-// hands over half of what it has left and keeps the other half: SUMS - 1 exchanges instead of SUMS times the logarithm
-// of lanes.
-template <u32 SUMS> DEVICE_FN float reduce(float (&v)[SUMS], u32 lanes) {
-    u32 mask = 1;
-    for (u32 half = SUMS / 2; half > 0; half /= 2, mask *= 2) {
-        const bool upper = lane() & mask;
-        for (u32 i = 0; i < half; ++i) {
-            const float keep = upper ? v[i + half] : v[i], give = upper ? v[i] : v[i + half];
-            v[i] = keep + shfl_xor(give, mask);
-        }
-    }
-    for (; mask < lanes; mask *= 2) v[0] += shfl_xor(v[0], mask);
-    return v[0];
-}
-
 // Sums over two rows of `units` units times columns first_column + c. Of the totals, numbered row * COLUMNS + column,
 // each of the first threads of the `lanes` that share the rows gets the one of total_of_lane. All threads of the block
 // arrive. Columns beyond `last` repeat it.
@@ -86,18 +64,7 @@ DEVICE_FN float two_rows(const u8* first_row, const u8* second_row, u32 units, c
             }
         }
     }
-    float total = reduce(sum, lanes < WAVE ? lanes : WAVE);
-    if (lanes > WAVE) {
-        __shared__ float partial[MATVEC_MAX_BLOCK / 32][SUMS];
-        const u32 wave = thread_x() / WAVE, waves = lanes / WAVE;
-        const u32 own = total_of_lane<SUMS>();
-        if (lane() < SUMS) partial[wave][own] = total;
-        barrier();
-        total = 0;
-        for (u32 w = 0; w < waves; ++w) total += partial[wave / waves * waves + w][own];
-        barrier();
-    }
-    return total;
+    return total(sum, lanes);
 }
 
 template <typename Format, u32 COLUMNS> DEVICE_FN void matvec(const Matvec& m, const Activations& x, const Output& output) {
