@@ -126,6 +126,8 @@ families! {
     MatvecCodebook = "quantized/matvec_codebook.hip";
     /// Matrices in formats with a table of levels times a few 8-bit vectors.
     MatvecLevels = "quantized/matvec_levels.hip";
+    /// Matrices of 8-bit floats times a few vectors of floats.
+    MatvecF8 = "quantized/matvec_f8.hip";
     /// Matrices in blocks of 32 times many 8-bit vectors.
     MatmulSmall = "quantized/matmul_small.hip";
     /// Matrices in K formats times many 8-bit vectors.
@@ -140,10 +142,14 @@ families! {
     QuantizeFloats = "quantized/activations_float8.hip";
     /// Matrices of 8-bit floats in blocks times many vectors of 8-bit floats.
     MatmulFloat8 = "quantized/matmul_float8.hip";
+    /// Matrices of 8-bit floats times many vectors of floats.
+    MatmulF8 = "quantized/matmul_f8.hip";
     /// Collectives of several GPUs that reach each other's memory.
     Collective = "collective.hip";
     /// Gates of experts with biases, and sums over the experts of tokens.
     MoeGate = "moe/gate.hip";
     /// Quantized matrices of experts times the vectors routed to them.
     MoeQuantized = "moe/quantized.hip";
+    /// Matrices of 8-bit floats of experts times the vectors routed to them.
+    MoeF8 = "moe/f8.hip";
 }

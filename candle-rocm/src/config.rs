@@ -76,12 +76,12 @@ named! {
         /// One pass over the matrix for up to [`MATVEC_MAX_COLUMNS`](crate::ops::quantized::MATVEC_MAX_COLUMNS)
         /// columns.
         Matvec = "matvec",
-        /// Matrix instructions on 8-bit integers for up to
+        /// Matrix instructions, on 8-bit integers but for formats of floats, for up to
         /// [`FEW_MAX_COLUMNS`](crate::ops::quantized::FEW_MAX_COLUMNS) columns.
         Few = "few",
         /// Matrix instructions on f16 for as many columns, of the formats and GPUs that have them.
         Halves = "halves",
-        /// Tiles of 8-bit integers, for any number of columns.
+        /// Tiles, of 8-bit integers but for formats of floats, for any number of columns.
         Matmul = "matmul",
         /// Tiles of 8-bit floats times 8-bit floats, on GPUs that have instructions for them: forced, for more columns
         /// than [`MATVEC_MAX_COLUMNS`](crate::ops::quantized::MATVEC_MAX_COLUMNS) of matrices in such floats, while all

@@ -8,6 +8,7 @@ pub mod ck;
 pub mod collective;
 mod definition;
 pub mod float8;
+pub mod f8;
 pub mod latent;
 pub mod matmul;
 pub mod quantized;
@@ -39,6 +40,7 @@ pub fn headers() -> Vec<(&'static str, String)> {
         delta_rule,
         dims,
         float8,
+        f8,
         gated,
         group_norm,
         index_error,

@@ -1,12 +1,13 @@
 //! Vectors times the matrices of experts in any format.
 
-use super::rows;
+use super::sorted::{self, sort, MAX_SORTED_EXPERTS, OP};
+use super::{f8, rows};
 use crate::kernels::{kernels, Ptr};
 use crate::ops::cast::cast;
-use crate::ops::check::Op;
 use crate::ops::copy::contiguous;
+use crate::ops::quantized::floats::Tiling as Tiles;
 use crate::ops::quantized::format::DeviceFormat;
-use crate::ops::quantized::matmul::{self, Experts, Tiling, Work};
+use crate::ops::quantized::matmul::{self, Tiling, Work};
 use crate::ops::quantized::matrix::check_u32;
 use crate::ops::quantized::matvec::{self, check_product, result_bytes, units};
 use crate::ops::quantized::select::{matvec_threads, MOE_MATVEC_SLOTS};
@@ -16,22 +17,13 @@ use crate::ops::quantized::{
 use crate::{
     contiguous_strides, Buffer, DType, Device, Error, Family, IndexOp, LaunchConfig, Result, View,
 };
-use candle_rocm_kernels::shared::quantized::{Activations, ExpertTile, Matvec, Slots, MAX_EXPERTS};
+use candle_rocm_kernels::shared::quantized::{Activations, Matvec, Slots};
 
 kernels! {
     /// Slots one by one.
     multiply_slots = "moe_matvec_{format}" [format: Format = INTEGERS] in Family::MoeQuantized, part format
         => (m: Matvec, slots: Slots, x: Activations, y: Ptr, error: Ptr);
-
-    /// Sorts slots by expert.
-    sort_slots = "moe_sort" in Family::MoeQuantized
-        => (slots: Slots, columns: u32, order: Ptr, tiles: Ptr, error: Ptr);
 }
-
-const OP: Op = Op(IndexOp::IndexedMoe.as_str());
-
-/// Experts that the sorting kernel has counters for.
-const MAX_SORTED_EXPERTS: usize = MAX_EXPERTS as usize;
 
 /// Each token's vector times the matrices of its experts: `weights` holds `experts` matrices of `n` by `k`, `x` is
 /// `[tokens, topk or 1, k]` (f32, f16 or bf16; with 1, a token's experts share its vector), `ids` is `[tokens, topk]`
@@ -89,10 +81,18 @@ pub fn indexed_moe(
     if let Some(dtype) = format.plain() {
         return plain_moe(device, dtype, weights, (experts, n, k), x, ids);
     }
-    let ways = Ways::of(device, format, slots, experts)?;
+    if !format.has_integers() {
+        f8::check(x.dtype)?;
+    }
+    let ways = Ways::of(device, (format, x.dtype), slots, experts)?;
     if ways == Ways::Floats {
-        let floats = dequantize(device, format, weights, 0, rows * k, DType::F16)?;
-        return plain_moe(device, DType::F16, &floats, (experts, n, k), x, ids);
+        // Scales of 8-bit floats are f32, and may be larger than f16 holds.
+        let to = match format.has_integers() {
+            true => DType::F16,
+            false => DType::F32,
+        };
+        let floats = dequantize(device, format, weights, 0, rows * k, to)?;
+        return plain_moe(device, to, &floats, (experts, n, k), x, ids);
     }
     let sorted = ways == Ways::Sorted;
     // Slots without an expert are in no tile, and stay zero.
@@ -110,6 +110,14 @@ pub fn indexed_moe(
         matrix_bytes: (n * row_bytes) as u64,
     };
     let one = QuantizedMatrix { rows: n, ..all };
+    if !format.has_integers() {
+        let multiply = match sorted {
+            true => f8::sorted,
+            false => f8::slot_by_slot,
+        };
+        multiply(device, (&one, row_bytes), x, &routing, &y)?;
+        return Ok(y);
+    }
     let quantized = QuantizedActivations::quantize(device, x)?;
     check_product(OP.0, device, &all, &quantized)?;
     if sorted {
@@ -132,10 +140,13 @@ enum Ways {
 }
 
 impl Ways {
-    fn of(device: &Device, format: Format, slots: usize, experts: usize) -> Result<Self> {
-        if !format.has_integers() {
-            return Ok(Ways::Floats);
-        }
+    fn of(
+        device: &Device,
+        (format, dtype): (Format, DType),
+        slots: usize,
+        experts: usize,
+    ) -> Result<Self> {
+        let floats = !format.has_integers();
         let possible = experts <= MAX_SORTED_EXPERTS;
         match device.config().quantized {
             Some(Path::Matvec) => return Ok(Ways::OneByOne),
@@ -155,13 +166,20 @@ impl Ways {
         }
         let sorts = || -> Result<bool> {
             Ok(possible
-                && sort_slots::of()?.works(device)?
-                && matmul::works(device, format, slots / experts)?)
+                && sorted::works(device)?
+                && match floats {
+                    true => Tiles::of(dtype, slots / experts).works(device, dtype)?,
+                    false => matmul::works(device, format, slots / experts)?,
+                })
+        };
+        let one_by_one = || match floats {
+            true => f8::works(device, dtype),
+            false => multiply_slots::of(format)?.works(device),
         };
         let many = possible && slots > MOE_MATVEC_SLOTS;
         Ok(if many && sorts()? {
             Ways::Sorted
-        } else if multiply_slots::of(format)?.works(device)? {
+        } else if one_by_one()? {
             Ways::OneByOne
         } else if !many && sorts()? {
             Ways::Sorted
@@ -249,39 +267,12 @@ fn sorted_moe(
 ) -> Result<()> {
     let (slots, experts) = (routing.slots as usize, routing.experts as usize);
     let tiling = Tiling::of(device, slots / experts);
-    // Every expert may leave its last tile partly empty.
-    let most = slots / tiling.columns + experts.min(slots);
-    let word = size_of::<u32>();
-    let order = device.alloc(slots * word)?;
-    // The number of tiles, in the place of one, and the tiles.
-    let tiles = device.alloc((1 + most) * size_of::<ExpertTile>())?;
-    let config = LaunchConfig {
-        grid: 1,
-        block: 256,
-        shared_bytes: 0,
-    };
-    // SAFETY: there is room for the order of all slots and for as many tiles as there can be.
-    unsafe {
-        sort_slots::of()?.launch(
-            device,
-            config,
-            *routing,
-            tiling.columns as u32,
-            Ptr::to(&order),
-            Ptr::to(&tiles),
-            Ptr::to(&device.error_word()),
-        )?;
-    }
+    let sorted = sort(device, routing, tiling.columns)?;
     let output = Epilogue::default().raw(OP.0, device, y, DType::F32, (slots, one.rows))?;
     let work = Work {
         tiling,
-        column_tiles: most,
-        experts: Experts {
-            tiles: tiles.as_ptr().cast_const().cast(),
-            order: order.as_ptr().cast_const().cast(),
-            matrix_bytes: routing.matrix_bytes,
-            outputs_per_input: routing.slots_per_column,
-        },
+        column_tiles: sorted.most,
+        experts: sorted.experts(routing),
     };
     work.launch(device, one, row_bytes, x, &output)
 }

@@ -2,13 +2,16 @@
 
 use super::few::{self, few};
 use super::float8::{float8, multiplies_float8, FloatActivations};
+use super::floats;
 use super::halves::{self, gated_halves, halves};
 use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
 use super::matvec::check_pair;
 use super::select::{
-    choose, few_gain, float8_gain, halves_gain, Path, FEW_MAX_COLUMNS, MATVEC_MAX_COLUMNS,
+    choose, choose_floats, few_gain, float8_gain, halves_gain, Path, FEW_MAX_COLUMNS,
+    MATVEC_MAX_COLUMNS,
 };
-use super::{dequantize, gated_matvec, matmul, matvec, Activation, Format, QuantizedActivations};
+use super::{dequantize, gated_matvec, gated_matvec_floats, matmul, matvec};
+use super::{Activation, Format, QuantizedActivations};
 use crate::blas::{matmul_into, Output};
 use crate::ops::binary::{binary, BinaryOp};
 use crate::ops::cast::cast;
@@ -55,6 +58,9 @@ pub(super) fn linear_by(
             let x8 = FloatActivations::quantize(device, x)?;
             float8(device, weights, &x8, epilogue, x.dtype)
         }
+        path if !weights.format.has_integers() => {
+            floats::multiply_by(device, path, weights, x, epilogue)
+        }
         path => {
             let quantized = QuantizedActivations::quantize(device, x)?;
             linear_quantized_by(device, path, weights, &quantized, epilogue, x.dtype)
@@ -74,7 +80,8 @@ pub fn multiplies_floats(
     dtype: DType,
 ) -> Result<bool> {
     let path = path(device, weights, columns, dtype)?;
-    Ok(matches!(path, Path::Dequantize | Path::Bf16 | Path::Float8))
+    let floats = !weights.format.has_integers();
+    Ok(floats || matches!(path, Path::Dequantize | Path::Bf16 | Path::Float8))
 }
 
 /// Whether [`linear`] multiplies `columns` vectors of a dtype as 8-bit floats, so that matrices with a common input
@@ -137,19 +144,22 @@ fn linear_quantized_by(
     epilogue: &Epilogue,
     to: DType,
 ) -> Result<Buffer> {
+    let as_floats = || {
+        let floats = x.to_floats(device, to)?;
+        let dims = [x.columns(), x.vector_len()];
+        let strides = contiguous_strides(&dims);
+        let view = View::contiguous(&floats, to, &dims, &strides);
+        linear_by(device, path, weights, (&view, x.columns()), epilogue)
+    };
     match path {
+        _ if !weights.format.has_integers() => as_floats(),
         Path::Matvec => matvec(device, weights, x, epilogue, to),
         Path::Few => few(device, weights, x, epilogue, to),
         Path::Halves => halves(device, weights, x, epilogue, to),
         Path::Dequantize | Path::Bf16 | Path::Float8
-            if !weights.format.has_integers()
-                || !matmul::works(device, weights.format, x.columns())? =>
+            if !matmul::works(device, weights.format, x.columns())? =>
         {
-            let floats = x.to_floats(device, to)?;
-            let dims = [x.columns(), x.vector_len()];
-            let strides = contiguous_strides(&dims);
-            let view = View::contiguous(&floats, to, &dims, &strides);
-            linear_by(device, path, weights, (&view, x.columns()), epilogue)
+            as_floats()
         }
         // There are no floats to multiply any more.
         Path::Matmul | Path::Dequantize | Path::Bf16 | Path::Float8 => {
@@ -176,6 +186,9 @@ pub fn gated(
         let quantized = QuantizedActivations::quantize(device, x)?;
         return gated_quantized(device, gate, up, &quantized, activation, x.dtype);
     }
+    if path(device, gate, columns, x.dtype)? == Path::Matvec {
+        return gated_matvec_floats(device, gate, up, x, activation, None);
+    }
     let activated = Epilogue {
         activation: Some(activation),
         ..Epilogue::default()
@@ -200,6 +213,7 @@ pub fn gated_quantized(
 ) -> Result<Buffer> {
     check_pair(OP, gate, up)?;
     match path(device, gate, x.columns(), to)? {
+        _ if !gate.format.has_integers() => {}
         Path::Matvec => return gated_matvec(device, gate, up, x, activation, None, to),
         Path::Halves => return gated_halves(device, gate, up, x, activation, to),
         _ => {}
@@ -272,6 +286,10 @@ pub(super) fn path_without_float8(
     let forced = device.config().quantized;
     let Some(forced) = forced.filter(|forced| *forced != Path::Float8) else {
         let format = weights.format;
+        if format.block_size() > 1 && !format.has_integers() {
+            let chosen = choose_floats(device, columns, dtype);
+            return usable_floats(device, chosen, columns, dtype);
+        }
         if halves_gain(device, format, weights.rows, columns)
             && halves::works(device, weights, columns)?
         {
@@ -283,7 +301,7 @@ pub(super) fn path_without_float8(
         let chosen = choose(device, weights.format, columns, dtype);
         return usable(device, chosen, weights.format, columns, dtype);
     };
-    let floats = !weights.format.has_integers();
+    let plain = weights.format.block_size() == 1;
     let reason = match forced {
         Path::Matvec if columns > super::MATVEC_MAX_COLUMNS => format!(
             "{columns} vectors, and matvec takes at most {}",
@@ -292,7 +310,10 @@ pub(super) fn path_without_float8(
         Path::Few | Path::Halves if columns > FEW_MAX_COLUMNS => {
             format!("{columns} vectors, and {forced} takes at most {FEW_MAX_COLUMNS}")
         }
-        Path::Matvec | Path::Few | Path::Halves | Path::Matmul if floats => {
+        Path::Matvec | Path::Few | Path::Halves | Path::Matmul if plain => {
+            format!("{} is not a quantized format", weights.format)
+        }
+        Path::Halves if !weights.format.has_integers() => {
             format!("{} has no integers", weights.format)
         }
         _ => return Ok(forced),
@@ -326,6 +347,16 @@ fn usable(
         (true, DType::F32) => Path::Bf16,
         (true, _) => Path::Dequantize,
     })
+}
+
+/// The same of a matrix of 8-bit floats.
+fn usable_floats(device: &Device, chosen: Path, columns: usize, dtype: DType) -> Result<Path> {
+    for path in [chosen, Path::Matmul] {
+        if floats::works(device, path, columns, dtype)? {
+            return Ok(path);
+        }
+    }
+    Ok(Path::Dequantize)
 }
 
 /// Most bytes of a matrix that are floats at a time: large enough for rocBLAS to fill a device, small beside a model.

@@ -89,7 +89,7 @@ pub(super) fn works(device: &Device, format: Format, columns: usize) -> Result<b
     multiply::of(format, columns.next_power_of_two() as u32)?.works(device)
 }
 
-fn check_columns(columns: usize) -> Result<()> {
+pub(super) fn check_columns(columns: usize) -> Result<()> {
     if columns <= MATVEC_MAX_COLUMNS {
         return Ok(());
     }

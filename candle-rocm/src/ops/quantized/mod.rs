@@ -1,8 +1,9 @@
 //! Weights in ggml's block-quantized formats, and products with them.
 //!
 //! [`linear`] multiplies vectors of floats with a [`QuantizedMatrix`] by the path that the table in `select.rs` names,
-//! or that [`tune`] found to be the fastest on this GPU. Two of them work on integers: the vectors become
-//! [`QuantizedActivations`] first, which several matrices can share.
+//! or that [`tune`] found to be the fastest on this GPU. Most formats are multiplied as integers: the vectors become
+//! [`QuantizedActivations`] first, which several matrices can share. 8-bit floats meet vectors as they are
+//! ([`matvec_floats`], [`few_floats`], [`matmul_floats`]).
 
 mod activations;
 mod crossovers;
@@ -10,6 +11,7 @@ mod dequantize;
 mod embedding;
 mod few;
 pub(crate) mod float8;
+pub(super) mod floats;
 pub(super) mod format;
 pub(crate) mod halves;
 mod linear;
@@ -27,6 +29,7 @@ pub use dequantize::dequantize;
 pub use embedding::embedding;
 pub use few::few;
 pub use float8::{float8, multiplies_float8, FloatActivations};
+pub use floats::{few_floats, gated_matvec_floats, matmul_floats, matvec_floats};
 pub use ggml_formats::Format;
 pub use halves::{gated_halves, halves};
 pub use linear::{
@@ -71,6 +74,7 @@ pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
         embedding::declared(),
         few::declared(),
         float8::declared(),
+        floats::declared(),
         halves::declared(),
         matmul::declared(),
         matvec::declared(),

@@ -150,6 +150,27 @@ pub(super) fn choose(device: &Device, format: Format, columns: usize, dtype: DTy
     }
 }
 
+/// The path of a matrix of 8-bit floats for `columns` vectors of a dtype, unless another is forced.
+pub(super) fn choose_floats(device: &Device, columns: usize, dtype: DType) -> Path {
+    let generation = device.properties().arch.generation();
+    let has_matrix = generation.matrix().is_some();
+    // Each few rows read all columns anew: beyond four of f32, caches give CDNA3 less than memory does. Matrix
+    // instructions read them once for 16 rows.
+    let one_pass = if has_matrix { 4 } else { MATVEC_MAX_COLUMNS };
+    let measured = Crossovers::of(device).get(device.gpu(), Format::F8E4M3);
+    let above = measured.flatten();
+    if columns <= one_pass {
+        Path::Matvec
+    } else if dtype != DType::F32 && above.is_some_and(|most| columns > most) {
+        // Only vectors of 16 bits: tiles round those of f32 less than bf16 does, and rocBLAS is slow with f32.
+        Path::Dequantize
+    } else if has_matrix && columns <= FEW_MAX_COLUMNS {
+        Path::Few
+    } else {
+        Path::Matmul
+    }
+}
+
 /// Waves that share two rows of the matrix in the one-pass kernel: llama.cpp's tables, by measurements on these GPUs.
 fn waves(generation: Generation, format: Format, columns: usize) -> u32 {
     use Format::*;
@@ -194,6 +215,25 @@ pub(in crate::ops) fn matvec_threads(
     // Short rows would leave lanes without work.
     let useful = (units / 2 + 1).next_power_of_two() as u32;
     let lanes = useful.clamp(MIN_LANES, most);
+    (lanes.max(BLOCK), lanes)
+}
+
+/// As [`matvec_threads`], of `groups` groups of rows of 8-bit floats.
+pub(super) fn floats_threads(
+    device: &Device,
+    columns: usize,
+    groups: usize,
+    units: usize,
+) -> (u32, u32) {
+    // A lane for each total.
+    let least = if columns <= 4 { MIN_LANES } else { 32 };
+    let room = device.properties().busy_threads() / groups.max(1);
+    let filling = (room as u32 + 1).next_power_of_two() / 2;
+    // One wave, unless that would leave the device without work.
+    let most = device.properties().wave_size.max(filling.min(MAX_BLOCK));
+    // Short rows would leave lanes without work.
+    let useful = (units / 2 + 1).next_power_of_two() as u32;
+    let lanes = useful.clamp(least, most);
     (lanes.max(BLOCK), lanes)
 }
 

@@ -1,13 +1,13 @@
-//! From how many vectors on rocBLAS is faster than tiles of integers: measured on the GPU at hand instead of taken from
+//! From how many vectors on rocBLAS is faster than tiles of our own: measured on the GPU at hand instead of taken from
 //! the tables.
 //!
 //! The tables of `select.rs` know generations of GPUs; what is faster also hangs on the card and on the version of
 //! rocBLAS.
 
 use super::crossovers::Crossovers;
-use super::few;
 use super::format::DeviceFormat;
 use super::linear::{check, linear_by};
+use super::{few, floats};
 use super::{Epilogue, Format, Path, QuantizedMatrix, FEW_MAX_COLUMNS, MATVEC_MAX_COLUMNS};
 use crate::measure::fastest;
 use crate::{contiguous_strides, ops, Buffer, DType, Device, Error, Result, View};
@@ -23,7 +23,7 @@ pub(super) const COLUMNS: [usize; 6] = [16, 32, 64, 128, 256, 512];
 pub struct Crossover {
     /// The format.
     pub format: Format,
-    /// Up to how many vectors tiles of integers are the faster; none if they always are.
+    /// Up to how many vectors our own kernels are the faster; none if they always are.
     pub above: Option<usize>,
 }
 
@@ -32,9 +32,9 @@ pub struct Crossover {
 pub struct Timing {
     /// Vectors that were multiplied.
     pub columns: usize,
-    /// By integers: in tiles, or as a few.
+    /// By integers, or as 8-bit floats: in tiles, or as a few.
     pub matmul: Duration,
-    /// By rocBLAS, the dequantizing included.
+    /// By rocBLAS on bf16, the dequantizing included.
     pub bf16: Duration,
 }
 
@@ -58,26 +58,35 @@ pub fn tune(
     let weights = random_weights(device, format, rows, cols)?;
     let weights = QuantizedMatrix::new(format, &weights, rows, cols);
     let most = COLUMNS[COLUMNS.len() - 1];
-    let x = ops::rand::normal(device, DType::F32, most * cols, 0.0, 1.0)?;
+    // As vectors come to both ways: 8-bit floats are dequantized for those of 16 bits only.
+    let (dtype, by_rocblas) = match format.has_integers() {
+        true => (DType::F32, Path::Bf16),
+        false => (DType::BF16, Path::Dequantize),
+    };
+    let x = ops::rand::normal(device, dtype, most * cols, 0.0, 1.0)?;
     let mut timings = Vec::new();
     for columns in COLUMNS {
         let shape = [columns, cols];
         let strides = contiguous_strides(&shape);
-        let x = View::contiguous(&x, DType::F32, &shape, &strides);
+        let x = View::contiguous(&x, dtype, &shape, &strides);
         let columns = check(&weights, &x)?;
         let time = |path| {
             fastest(device, || {
                 linear_by(device, path, &weights, (&x, columns), &Epilogue::default()).map(drop)
             })
         };
-        let integers = match columns <= FEW_MAX_COLUMNS && few::works(device, format, columns)? {
+        let few = || match format.has_integers() {
+            true => few::works(device, format, columns),
+            false => floats::works(device, Path::Few, columns, dtype),
+        };
+        let own = match columns <= FEW_MAX_COLUMNS && few()? {
             true => Path::Few,
             false => Path::Matmul,
         };
         timings.push(Timing {
             columns,
-            matmul: time(integers)?,
-            bf16: time(Path::Bf16)?,
+            matmul: time(own)?,
+            bf16: time(by_rocblas)?,
         });
     }
     let above = crossover(&timings);

@@ -10,6 +10,7 @@ mod conv;
 mod elementwise;
 mod experts;
 mod float8;
+mod floats;
 mod indexing;
 mod latent;
 mod libraries;
@@ -86,6 +87,12 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::MatmulSmall | Family::MatmulK | Family::MatmulCodebook | Family::MatmulLevels => {
             (quantized::matmul, "the product of floats")
         }
+        Family::MatvecF8 => (
+            floats::products,
+            "the product by tiles, or of dequantized floats",
+        ),
+        Family::MatmulF8 => (floats::products, "the product of dequantized floats"),
+        Family::MoeF8 => (floats::experts, "the other product of experts"),
         Family::MatmulHalves => (quantized::halves, "the product by integers, or of floats"),
         Family::Gemm => (products::tiles, ""),
         Family::Gemv => (products::vectors, "the product in tiles"),

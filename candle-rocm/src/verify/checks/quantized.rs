@@ -45,11 +45,12 @@ pub(super) fn blocks(format: Format, count: usize) -> Vec<u8> {
         Format::TQ1_0 => &[52],
         Format::TQ2_0 => &[64],
         // Scales of their own kinds, below.
-        Format::Q8K | Format::IQ1M | Format::MXFP4 | Format::NVFP4 => &[],
+        Format::Q8K | Format::IQ1M | Format::MXFP4 | Format::NVFP4 | Format::F8E4M3 => &[],
         _ => &[0],
     };
-    for block in bytes.chunks_exact_mut(size) {
+    for (index, block) in bytes.chunks_exact_mut(size).enumerate() {
         match format {
+            Format::F8E4M3 => floats(block, index % 2 == 1, numbers.uniform(-0.1, 0.1) as f32),
             Format::Q8K => {
                 let scale = numbers.uniform(-0.1, 0.1) as f32;
                 block[..4].copy_from_slice(&scale.to_le_bytes());
@@ -67,6 +68,21 @@ pub(super) fn blocks(format: Format, count: usize) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// Makes numbers of the bits of a block of 8-bit floats; of `small` ones, all are below the normal numbers, which some
+/// instructions take for zeros, and the scale makes up for it.
+fn floats(block: &mut [u8], small: bool, scale: f32) {
+    let scale = if small { scale * 16384.0 } else { scale };
+    let (head, elements) = block.split_at_mut(size_of::<f32>());
+    head.copy_from_slice(&scale.to_le_bytes());
+    for bits in elements {
+        let (mask, is_none) = (if small { 0x87 } else { 0xff }, [0x7f, 0x80, 0xff]);
+        *bits &= mask;
+        if is_none.contains(bits) {
+            *bits = 0x08;
+        }
+    }
 }
 
 /// Matrices in a format on the device, and their elements: as they are dequantized, element by element.
