@@ -53,13 +53,25 @@ fn time(bench: &Bench, format: Format, (rows, cols): (usize, usize), recorded: b
             .device
             .copy(&buffer, 0, &buffer, copy * bytes, bytes)?;
     }
-    for columns in COLUMNS {
-        let x = bench.random(DType::F32, &[columns, cols])?;
+    // Integers are multiplied with vectors in 8 bits, whatever they were before.
+    let dtypes: &[DType] = match format.has_integers() {
+        true => &[DType::F32],
+        false => &[DType::F32, DType::BF16],
+    };
+    let all = COLUMNS
+        .into_iter()
+        .flat_map(|columns| dtypes.iter().map(move |dtype| (columns, *dtype)));
+    for (columns, dtype) in all {
+        let x = bench.random(dtype, &[columns, cols])?;
         let (name, work) = match columns {
             MANY => ("matmul", Work::Flops(2.0 * (columns * rows * cols) as f64)),
             _ => ("matvec", Work::Bytes(bytes as f64)),
         };
-        let name = format_args!("{name} {}", format.word());
+        let of = match dtype {
+            DType::F32 => String::new(),
+            dtype => format!(" of {dtype}"),
+        };
+        let name = format_args!("{name} {}{of}", format.word());
         let size = format_args!("{rows}x{cols}x{columns}");
         let product = |i: usize| {
             let mut weights = QuantizedMatrix::new(format, &buffer, rows, cols);

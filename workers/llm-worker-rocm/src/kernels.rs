@@ -19,11 +19,14 @@ const STEP: &[Family] = &[
     Family::Binary,
     Family::Sampling,
 ];
-/// The same of quantized matrices.
-const QUANTIZED_STEP: &[Family] = &[
+/// The same of quantized matrices, whatever their format.
+const BLOCKS: &[Family] = &[
     Family::QuantizedEmbedding,
     // Products are verified by what it gives.
     Family::Dequantize,
+];
+/// The same of those that are multiplied as integers.
+const QUANTIZED_STEP: &[Family] = &[
     Family::QuantizeActivations,
     Family::MatvecK,
     Family::MatvecSmall,
@@ -38,6 +41,8 @@ const QUANTIZED_PROMPT: &[Family] = &[
     Family::MatmulLevels,
     Family::MatmulCodebook,
 ];
+/// What models in 8-bit floats need, by dtypes of activations.
+const FLOATS: &[Family] = &[Family::MatvecF8, Family::MatmulF8];
 /// What some architectures do besides: scales, caps, rotations of their own.
 const EXTRAS: &[Family] = &[
     Family::AttentionTiled,
@@ -150,7 +155,9 @@ fn activations(formats: &HashSet<Format>) -> HashSet<String> {
 fn of_formats(formats: &HashSet<Format>, kv: Option<KvTypes>, parts: Parts) -> Vec<CodeObject> {
     let named =
         |names: &[&str]| -> HashSet<String> { names.iter().map(|name| name.to_string()).collect() };
-    let is_quantized = formats.iter().any(|format| format.block_size() > 1);
+    let has_blocks = formats.iter().any(|format| format.block_size() > 1);
+    let is_quantized = formats.iter().any(Format::has_integers);
+    let has_floats = formats.contains(&Format::F8E4M3);
     let weights: HashSet<String> = formats.iter().map(Format::to_string).collect();
     let activations = activations(formats);
     let kept = match kv {
@@ -177,11 +184,17 @@ fn of_formats(formats: &HashSet<Format>, kv: Option<KvTypes>, parts: Parts) -> V
     if parts.latent {
         add(&[Family::AttentionLatent], &named(&[kept, "f32"]));
     }
+    if has_blocks {
+        add(BLOCKS, &weights);
+    }
     if is_quantized {
         add(QUANTIZED_STEP, &weights);
     }
+    if has_floats {
+        add(FLOATS, &activations);
+    }
     // Formats that are not called Q: IQ, ternary ones, 4-bit floats.
-    let mut blocks = formats.iter().filter(|format| format.block_size() > 1);
+    let mut blocks = formats.iter().filter(|format| format.has_integers());
     if blocks.any(|format| !format.to_string().starts_with('q')) {
         add(&[Family::DequantizeIq], &weights);
     }
@@ -194,6 +207,9 @@ fn of_formats(formats: &HashSet<Format>, kv: Option<KvTypes>, parts: Parts) -> V
     if parts.experts {
         add(EXPERTS, &activations);
         add(&[Family::MoeQuantized], &weights);
+        if has_floats {
+            add(&[Family::MoeF8], &activations);
+        }
     }
     add(EXTRAS, &activations);
     objects

@@ -11,11 +11,11 @@ pub(super) const SUITES: &[Suite] = &[
 ];
 
 /// Every format of candle's but Q8_1, from which its CPU has no way back.
-const FORMATS: [GgmlDType; 27] = {
+const FORMATS: [GgmlDType; 28] = {
     use GgmlDType::*;
     [
         F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2K, Q3K, Q4K, Q5K, Q6K, Q8K, IQ1S, IQ1M,
-        IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS, TQ1_0, TQ2_0, MXFP4, NVFP4,
+        IQ2XXS, IQ2XS, IQ2S, IQ3XXS, IQ3S, IQ4NL, IQ4XS, TQ1_0, TQ2_0, MXFP4, NVFP4, F8E4M3,
     ]
 };
 

@@ -179,7 +179,8 @@ impl Linear {
 
     /// Whether it multiplies 8-bit activations on a GPU.
     pub(super) fn takes_quantized(&self) -> bool {
-        matches!(self.weight, Weight::Rocm(_)) && self.extras.order.is_none()
+        self.extras.order.is_none()
+            && matches!(&self.weight, Weight::Rocm(blocks) if blocks.takes_quantized())
     }
 
     /// `(rows, inputs)` to `(rows, outputs)`.

@@ -66,6 +66,16 @@ impl Blocks {
         self.storage.matrix(self.outputs, self.inputs)
     }
 
+    /// Whether it multiplies 8-bit activations; 8-bit floats meet activations as they are.
+    pub(super) fn takes_quantized(&self) -> bool {
+        self.matrix().format.has_integers()
+    }
+
+    /// The input in 8 bits, if it has come so and is multiplied so.
+    fn quantized<'x>(&self, x: &'x Input) -> Option<&'x QuantizedActivations> {
+        x.quantized.as_ref().filter(|_| self.takes_quantized())
+    }
+
     pub(super) fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         let (storage, layout) = ids.storage_and_layout();
         let rows =
@@ -75,7 +85,7 @@ impl Blocks {
     }
 
     pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
-        if let Some(activations) = &x.quantized {
+        if let Some(activations) = self.quantized(x) {
             return self.product(activations, &x.floats);
         }
         let (storage, layout) = x.floats.storage_and_layout();
@@ -103,11 +113,17 @@ fn wrap(like: &Tensor, buffer: Buffer, shape: (usize, usize)) -> Result<Tensor> 
     Ok(tensor(storage, shape))
 }
 
+/// A result of f32 on the device of `like`.
+fn wrap_f32(like: &Tensor, buffer: Buffer, shape: (usize, usize)) -> Result<Tensor> {
+    let (storage, _) = like.storage_and_layout();
+    let storage = rocm(storage.deref())?.with_buffer(buffer, DType::F32, shape.0 * shape.1);
+    Ok(tensor(storage, shape))
+}
+
 /// Products of one input with each matrix.
 pub(super) fn forward_each(matrices: &[&Blocks], x: &Input) -> Result<Vec<Tensor>> {
-    if let Some(activations) = &x.quantized {
-        let product = |matrix: &&Blocks| matrix.product(activations, &x.floats);
-        return matrices.iter().map(product).collect();
+    if x.quantized.is_some() {
+        return matrices.iter().map(|matrix| matrix.forward(x)).collect();
     }
     let (storage, layout) = x.floats.storage_and_layout();
     let storage = rocm(storage.deref())?;
@@ -142,9 +158,9 @@ pub(super) fn gated(
     let (storage, layout) = x.floats.storage_and_layout();
     let storage = rocm(storage.deref())?;
     let device = storage.buffer().device();
-    let outputs = gate.outputs;
+    let (outputs, quantized) = (gate.outputs, gate.quantized(x));
     let (gate, up) = (gate.matrix(), up.matrix());
-    let buffer = match &x.quantized {
+    let buffer = match quantized {
         Some(activations) => {
             let to = device_dtype(x.floats.dtype())?;
             quantized::gated_quantized(device, &gate, &up, activations, activation, to)?
@@ -425,7 +441,6 @@ impl Stack {
         match self {
             Self::Blocks(blocks, shape) => {
                 let dtype = x.dtype();
-                let x = x.to_dtype(DType::F32)?;
                 let (x, x_l) = x.storage_and_layout();
                 let (i, ids_l) = ids.storage_and_layout();
                 let (x, i) = (rocm(x.deref())?, rocm(i.deref())?);
@@ -434,14 +449,13 @@ impl Stack {
             }
             Self::Borrowed(buffer, format, shape) => {
                 let dtype = x.dtype();
-                let x = x.to_dtype(DType::F32)?;
-                let y = with_views([&x, ids], |device, [x, ids]| {
+                let y = with_views([x, ids], |device, [x, ids]| {
                     let y = experts::indexed_moe(device, *format, buffer, *shape, x, ids);
                     Ok(y?)
                 })?;
                 let (tokens, used) = ids.dims2()?;
                 let (_, outputs, _) = *shape;
-                let y = wrap(&x, y, (tokens * used, outputs))?;
+                let y = wrap_f32(x, y, (tokens * used, outputs))?;
                 y.reshape((tokens, used, outputs))?.to_dtype(dtype)
             }
             Self::Floats(weights) => {
