@@ -144,6 +144,8 @@ families! {
     MatmulFloat8 = "quantized/matmul_float8.hip";
     /// Matrices of 8-bit floats times many vectors of floats.
     MatmulF8 = "quantized/matmul_f8.hip";
+    /// Matrices of 4-bit floats in MX blocks times many vectors of 8-bit floats.
+    MatmulMx = "quantized/matmul_mx.hip";
     /// Collectives of several GPUs that reach each other's memory.
     Collective = "collective.hip";
     /// Gates of experts with biases, and sums over the experts of tokens.

@@ -20,6 +20,7 @@ fn main() {
             Some(Only::Wave32) => "wave32",
             Some(Only::Matrix) => "matrix",
             Some(Only::Float8) => "float8",
+            Some(Only::Mx) => "mx",
         };
         println!(
             "{} {} {} {}",

@@ -143,6 +143,11 @@ impl Arch {
         }
     }
 
+    /// The same of floats whose blocks have powers of two as scales.
+    pub fn has_mx(&self) -> bool {
+        self.generation == Generation::Cdna4
+    }
+
     /// Whether the kernels of this product are made for it.
     pub fn is_supported(&self) -> bool {
         self.is_supported

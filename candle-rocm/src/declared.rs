@@ -27,6 +27,8 @@ pub enum Only {
     Matrix,
     /// Those with matrix instructions on 8-bit floats: [`Arch::has_float8`](crate::Arch::has_float8).
     Float8,
+    /// Those with matrix instructions on 8-bit and 4-bit floats with MX scales: [`Arch::has_mx`](crate::Arch::has_mx).
+    Mx,
 }
 
 /// The type of an argument.

@@ -304,7 +304,7 @@ impl Declaration {
 /// name = "name_in_device_code_{axis}" [axis: Type = values] in family, part axis, only gpus => (argument: Type, …);
 /// ```
 ///
-/// where axes, `part` and `only` may be absent. All combinations of the axes' values exist. A line makes a type
+/// where axes, `part` and `only` may be absent, and `only` may be an option. All combinations of the axes' values exist. A line makes a type
 /// `name` with `of(axes…)`, which finds the kernel, and its unsafe `launch(device, config, arguments…)`; all lines make
 /// `declared()`, every kernel of the file.
 macro_rules! kernels {
@@ -370,7 +370,7 @@ macro_rules! kernels {
                         family: $family,
                         name: format!($template),
                         part: None $(.or(Some($part.to_string())))?,
-                        only: None $(.or(Some($only)))?,
+                        only: None $(.or(Into::<Option<crate::Only>>::into($only)))?,
                         arguments,
                     }
                 }

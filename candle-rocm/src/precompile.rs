@@ -186,6 +186,7 @@ fn has(arch: &Arch, only: Only) -> bool {
     match only {
         Only::Matrix => generation.matrix().is_some(),
         Only::Float8 => arch.has_float8(),
+        Only::Mx => arch.has_mx(),
         Only::Wave32 => !matches!(
             generation,
             Generation::Gcn | Generation::Cdna2 | Generation::Cdna3 | Generation::Cdna4

@@ -26,6 +26,7 @@ fn exists_on(device: &Device, kernel: &DeclaredKernel) -> bool {
         Some(Only::Wave32) => properties.wave_size == 32,
         Some(Only::Matrix) => properties.arch.generation().matrix().is_some(),
         Some(Only::Float8) => properties.arch.has_float8(),
+        Some(Only::Mx) => properties.arch.has_mx(),
     }
 }
 

@@ -3,7 +3,7 @@
 //
 // Sums of FLOAT8_STEP elements of K, or of a multiple of it, are made by the instructions; then they are multiplied with
 // the scales of their row and column and added in f32. What the operands are, a tile does not know: it asks for 16 bytes
-// of a row, or for the scale of a step.
+// of a row, and where the scales of a row lie.
 #ifndef CANDLE_ROCM_MATMUL_FLOAT8_H
 #define CANDLE_ROCM_MATMUL_FLOAT8_H
 
@@ -11,6 +11,7 @@
 #include "quantized/halves.h"
 #include "quantized/output.h"
 #include "shared/float8.h"
+#include "tiles.h"
 
 namespace device {
 namespace float8 {
@@ -30,6 +31,12 @@ DEVICE_FN u32x4 first_of(const u8* at, u32 count) {
     }
     return u32x4{(u32)low, (u32)(low >> 32), (u32)high, (u32)(high >> 32)};
 }
+
+// The scales of a row: one for each A::SCALED elements of K, so many bytes apart; none of a row that does not exist.
+struct Line {
+    const u8* at;
+    u32 stride;
+};
 
 // A 1 at bit 7 of each byte, or of each half, that is a NaN; `magnitudes` are without signs.
 template <u32 ONES> DEVICE_FN u32 not_numbers(u32 magnitudes) { return (magnitudes + ONES) & ONES << 7; }
@@ -85,45 +92,45 @@ DEVICE_FN void store_floats(Stored* to, u32x4 floats, bool) {
 #endif
 
 // A row of LDS is 16 bytes longer than its floats, so that neighbouring ones begin in different banks.
-template <u32 EDGE> struct Tile {
+template <u32 EDGE> struct Tile : Tiling<EDGE> {
     static constexpr u32 PITCH = STEP + 16 / sizeof(Stored);
-    // Two waves lie one below the other, the others beside them.
-    static constexpr u32 WAVES_DOWN = 2, WAVES_ACROSS = THREADS / WAVE / WAVES_DOWN;
-    static constexpr u32 DOWN = EDGE / WAVES_DOWN / matrix::TILE, ACROSS = EDGE / WAVES_ACROSS / matrix::TILE;
-    // Results at a time: 16 rows of each wave.
-    static constexpr u32 RESULT_ROWS = WAVES_DOWN * matrix::TILE, RESULT_PITCH = EDGE + 4;
     struct alignas(16) Operands {
         Stored a[EDGE * PITCH], b[EDGE * PITCH];
         float scale_a[EDGE], scale_b[EDGE];
     };
     union Places {
         Operands operands;
-        float results[RESULT_ROWS * RESULT_PITCH];
+        typename Tiling<EDGE>::Results results;
     };
 
     // A thread's packs of both operands, and one scale, on their way into LDS.
     template <typename A, typename B> struct Carried {
         static constexpr u32 APART = THREADS / PACKS_OF_ROW, PACKS = EDGE / APART;
         static_assert(PACKS * APART == EDGE && 2 * EDGE <= THREADS, "whole packs, and a scale for a thread at most");
+        static_assert(A::SCALED == B::SCALED, "scales of the same steps");
         u32x4 a[PACKS], b[PACKS];
+        // A thread has those of one row.
+        Line line;
         float scale;
 
         static DEVICE_FN u32 row(u32 i) { return thread_x() / PACKS_OF_ROW + i * APART; }
         static DEVICE_FN u32 column() { return thread_x() % PACKS_OF_ROW * FLOATS; }
 
+        DEVICE_FN Carried(const A& from_a, const B& from_b, u32 m0, u32 n0) : line{nullptr, 0} {
+            const u32 t = thread_x();
+            if (t < EDGE) {
+                line = from_a.line(m0 + t);
+            } else if (t < 2 * EDGE) {
+                line = from_b.line(n0 + t - EDGE);
+            }
+        }
         DEVICE_FN void load(const A& from_a, const B& from_b, u32 m0, u32 n0, u32 k0) {
 #pragma unroll
             for (u32 i = 0; i < PACKS; ++i) {
                 a[i] = from_a.floats(m0 + row(i), k0 + column());
                 b[i] = from_b.floats(n0 + row(i), k0 + column());
             }
-            const u32 t = thread_x();
-            scale = 0.0f;
-            if (t < EDGE) {
-                scale = from_a.scale(m0 + t, k0) * UNIT;
-            } else if (t < 2 * EDGE) {
-                scale = from_b.scale(n0 + t - EDGE, k0) * UNIT;
-            }
+            scale = line.at ? load_unaligned<float>(line.at + (u64)(k0 / A::SCALED) * line.stride) * UNIT : 0.0f;
         }
         DEVICE_FN void store(Operands& to) const {
 #pragma unroll
@@ -140,67 +147,43 @@ template <u32 EDGE> struct Tile {
         }
     };
 
-    struct Sums {
-        using Lane = matrix::Accumulator<float>;
+    struct Products {
         using Fragment = matrix::Fragment<Stored>;
-        Lane sums[DOWN][ACROSS], scaled[DOWN][ACROSS];
+        using Of = Tiling<EDGE>;
+        typename Of::Sums sums, scaled;
 
-        DEVICE_FN Sums() {
-#pragma unroll
-            for (u32 d = 0; d < DOWN; ++d)
-#pragma unroll
-                for (u32 c = 0; c < ACROSS; ++c) sums[d][c] = scaled[d][c] = Lane::zero();
+        DEVICE_FN Products() {
+            Of::clear(sums);
+            Of::clear(scaled);
         }
-        static DEVICE_FN u32 wave_down() { return thread_x() / WAVE % WAVES_DOWN; }
-        static DEVICE_FN u32 row(u32 d) { return (wave_down() * DOWN + d) * matrix::TILE; }
-        static DEVICE_FN u32 column(u32 c) { return (thread_x() / WAVE / WAVES_DOWN * ACROSS + c) * matrix::TILE; }
-
         DEVICE_FN void add(const Operands& operands) {
 #pragma unroll
             for (u32 k = 0; k < STEP; k += matrix::K<Stored>) {
-                Fragment y[ACROSS];
+                Fragment y[Of::ACROSS];
 #pragma unroll
-                for (u32 c = 0; c < ACROSS; ++c) y[c] = Fragment::load(operands.b + column(c) * PITCH + k, PITCH);
+                for (u32 c = 0; c < Of::ACROSS; ++c) y[c] = Fragment::load(operands.b + Of::column(c) * PITCH + k, PITCH);
 #pragma unroll
-                for (u32 d = 0; d < DOWN; ++d) {
-                    const Fragment x = Fragment::load(operands.a + row(d) * PITCH + k, PITCH);
+                for (u32 d = 0; d < Of::DOWN; ++d) {
+                    const Fragment x = Fragment::load(operands.a + Of::row(d) * PITCH + k, PITCH);
 #pragma unroll
-                    for (u32 c = 0; c < ACROSS; ++c) matrix::multiply<Stored>(x, y[c], sums[d][c]);
+                    for (u32 c = 0; c < Of::ACROSS; ++c) matrix::multiply<Stored>(x, y[c], sums[d][c]);
                 }
             }
         }
         // Ends sums, whose scales these are.
         DEVICE_FN void scale(const Operands& operands) {
+            using Lane = typename Of::Lane;
 #pragma unroll
-            for (u32 d = 0; d < DOWN; ++d)
+            for (u32 d = 0; d < Of::DOWN; ++d)
 #pragma unroll
-                for (u32 c = 0; c < ACROSS; ++c) {
+                for (u32 c = 0; c < Of::ACROSS; ++c) {
 #pragma unroll
                     for (u32 i = 0; i < Lane::VALUES; ++i) {
-                        const float by_column = sums[d][c].values[i] * operands.scale_b[column(c) + Lane::column(i)];
-                        scaled[d][c].values[i] = math::fma(by_column, operands.scale_a[row(d) + Lane::row(i)], scaled[d][c].values[i]);
+                        const float by_column = sums[d][c].values[i] * operands.scale_b[Of::column(c) + Lane::column(i)];
+                        scaled[d][c].values[i] = math::fma(by_column, operands.scale_a[Of::row(d) + Lane::row(i)], scaled[d][c].values[i]);
                     }
                     sums[d][c] = Lane::zero();
                 }
-        }
-        // Calls f(row, column, sum), by way of LDS: neighbours in a row are those of neighbouring threads.
-        template <typename F> DEVICE_FN void each(float* results, F f) const {
-#pragma unroll
-            for (u32 d = 0; d < DOWN; ++d) {
-                barrier();
-#pragma unroll
-                for (u32 c = 0; c < ACROSS; ++c)
-#pragma unroll
-                    for (u32 i = 0; i < Lane::VALUES; ++i)
-                        results[(wave_down() * matrix::TILE + Lane::row(i)) * RESULT_PITCH + column(c) + Lane::column(i)] = scaled[d][c].values[i];
-                barrier();
-                ROLLED
-                for (u32 t = thread_x(); t < RESULT_ROWS * EDGE; t += THREADS) {
-                    const u32 line = t / EDGE, column = t % EDGE;
-                    f((line / matrix::TILE * DOWN + d) * matrix::TILE + line % matrix::TILE, column, results[line * RESULT_PITCH + column]);
-                }
-            }
-            barrier();
         }
     };
 };
@@ -208,8 +191,8 @@ template <u32 EDGE> struct Tile {
 // y[at + row * n + column] of the tile that begins at m0 and n0. `period` steps have the same scales, or all of them.
 template <u32 EDGE, typename A, typename B>
 DEVICE_FN void multiply_tile(typename Tile<EDGE>::Places& places, const A& a, const B& b, u32 m0, u32 n0, u32 k, u32 period, const Output& output, u64 at) {
-    typename Tile<EDGE>::Sums sums;
-    typename Tile<EDGE>::template Carried<A, B> carried;
+    typename Tile<EDGE>::Products products;
+    typename Tile<EDGE>::template Carried<A, B> carried(a, b, m0, n0);
     carried.load(a, b, m0, n0, 0);
     u32 together = 0;
     for (u32 k0 = 0; k0 < k; k0 += STEP) {
@@ -219,14 +202,14 @@ DEVICE_FN void multiply_tile(typename Tile<EDGE>::Places& places, const A& a, co
         // On their way while these are multiplied.
         const bool is_last = k0 + STEP >= k;
         if (!is_last) carried.load(a, b, m0, n0, k0 + STEP);
-        sums.add(places.operands);
+        products.add(places.operands);
         ++together;
         if (together == period || is_last) {
-            sums.scale(places.operands);
+            products.scale(places.operands);
             together = 0;
         }
     }
-    sums.each(places.results, [&](u32 row, u32 column, float sum) {
+    Tiling<EDGE>::each(products.scaled, places.results, [&](u32 row, u32 column, float sum) {
         const u32 r = m0 + row, c = n0 + column;
         if (r < a.rows && c < b.rows) finish(output, at + (u64)r * b.rows + c, c, sum);
     });

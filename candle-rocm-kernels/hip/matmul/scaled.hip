@@ -8,6 +8,7 @@
 // The rows of one matrix of an operand.
 struct ScaledRows {
     static constexpr bool IS_MENDED = false;
+    static constexpr u32 SCALED = SCALED_BLOCK;
     const u8* bits;
     const float* scales;
     const Scaling& scaling;
@@ -20,9 +21,9 @@ struct ScaledRows {
         const u32 count = left(row, at);
         return float8::first_of(bits + (count > 0 ? (u64)row * k + at : 0), count);
     }
-    DEVICE_FN float scale(u32 row, u32 at) const {
-        if (left(row, at) == 0) return 0.0f;
-        return scales[row / scaling.rows * scaling.row_stride + at / SCALED_BLOCK * scaling.block_stride];
+    DEVICE_FN float8::Line line(u32 row) const {
+        if (left(row, 0) == 0) return {nullptr, 0};
+        return {(const u8*)(scales + row / scaling.rows * scaling.row_stride), scaling.block_stride * (u32)sizeof(float)};
     }
 };
 
@@ -60,8 +61,10 @@ struct Word {
     static constexpr u32 ALONG = Vector::DEPTH / 4;
     static_assert(FLOAT8_SMALL * ALONG == FLOAT8_THREADS, "a word for each");
     u32 word;
+    float8::Line line;
     float scale;
 
+    DEVICE_FN Word(const ScaledRows& from, u32 row0) : line(from.line(row0 + row())) {}
     static DEVICE_FN u32 row() { return thread_x() / ALONG; }
     static DEVICE_FN u32 column() { return thread_x() % ALONG * 4; }
     DEVICE_FN void load(const ScaledRows& from, u32 row0, u32 k0) {
@@ -75,7 +78,7 @@ struct Word {
                 if (j < count) word |= (u32)bits[j] << 8 * j;
             }
         }
-        scale = count > 0 ? from.scale(row0 + row(), k0) : 0.0f;
+        scale = line.at ? *(const float*)(line.at + (u64)(k0 / SCALED_BLOCK) * line.stride) : 0.0f;
     }
     DEVICE_FN void store(float* place) const {
 #pragma unroll
@@ -92,7 +95,7 @@ extern "C" __global__ MAX_BLOCK_OF(FLOAT8_THREADS, 2) void scaled_vector(ScaledP
     float* const results = shared.results;
     each_tile<FLOAT8_SMALL>(s, [&](const ScaledRows& a, const ScaledRows& b, u32 m0, u32 n0, u64 first) {
         Vector::Sums sums;
-        Word x, y;
+        Word x(a, m0), y(b, n0);
         x.load(a, m0, 0);
         y.load(b, n0, 0);
         for (u32 k0 = 0; k0 < s.k; k0 += Vector::DEPTH) {

@@ -9,6 +9,7 @@
 // The rows of a matrix: blocks of a binary32 scale and as many floats as a step has.
 struct BlockRows {
     static constexpr bool IS_MENDED = true;
+    static constexpr u32 SCALED = float8::STEP;
     using Format = formats::f8_e4m3;
     static_assert(Format::ELEMENTS == float8::STEP && Format::BYTES == float8::STEP + 4, "a scale for each step");
     const u8* weights;
@@ -20,12 +21,13 @@ struct BlockRows {
         if (row >= rows || at >= k) return u32x4{};
         return load_unaligned<u32x4>(block(row, at) + 4 + at % Format::ELEMENTS);
     }
-    DEVICE_FN float scale(u32 row, u32 at) const { return row < rows && at < k ? load_unaligned<float>(block(row, at)) : 0.0f; }
+    DEVICE_FN float8::Line line(u32 row) const { return {row < rows && k > 0 ? block(row, 0) : nullptr, Format::BYTES}; }
 };
 
 // Vectors, of whole steps.
 struct VectorRows {
     static constexpr bool IS_MENDED = true;
+    static constexpr u32 SCALED = float8::STEP;
     const u8* bits;
     const float* scales;
     u32 rows, k;
@@ -34,7 +36,9 @@ struct VectorRows {
         if (row >= rows || at >= k) return u32x4{};
         return *(const u32x4*)(bits + (u64)row * k + at);
     }
-    DEVICE_FN float scale(u32 row, u32 at) const { return row < rows && at < k ? scales[((u64)row * k + at) / float8::STEP] : 0.0f; }
+    DEVICE_FN float8::Line line(u32 row) const {
+        return {row < rows && k > 0 ? (const u8*)(scales + (u64)row * (k / SCALED)) : nullptr, (u32)sizeof(float)};
+    }
 };
 
 // Tiles with the same rows of the matrix follow each other.

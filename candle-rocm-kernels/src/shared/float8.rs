@@ -56,10 +56,23 @@ shared! {
         columns: u32,
     }
 
-    /// A matrix in blocks of FLOAT8_STEP floats behind their scale, times vectors: `y[c][row] = w[row] . x[c]`.
+    /// The same with scales as MX has them, of `stride` floats each, a multiple of 128; those beyond the vectors' length
+    /// are zero. The elements i and i + 16 of a block of 32 are neighbours.
+    struct MxActivations {
+        /// Aligned to 16 bytes.
+        bits: *const u8,
+        /// The exponent of a power of two for each block, 127 being 1 and 255 NaN; aligned to 4 bytes.
+        scales: *const u8,
+        stride: u32,
+        columns: u32,
+    }
+
+    /// A matrix in blocks of floats behind their scale, times vectors: `y[c][row] = w[row] . x[c]`.
     struct FloatBlocks {
         weights: *const u8,
         row_bytes: u64,
         rows: u32,
+        /// Of a row.
+        blocks: u32,
     }
 }

@@ -2,11 +2,13 @@
 
 use super::check::Op;
 use super::operand::Operand;
-use super::quantized::{FloatActivations, QuantizedActivations};
+use super::quantized::{FloatActivations, QuantizedActivations, Scaling};
 use super::rows::{Rows, Team, MAX_BLOCK};
 use crate::dtype::FLOATS;
 use crate::kernels::{kernels, Axis, Ptr};
-use crate::{contiguous_strides, Buffer, DType, Device, Error, Family, LaunchConfig, Result, View};
+use crate::{
+    contiguous_strides, Buffer, DType, Device, Error, Family, LaunchConfig, Only, Result, View,
+};
 use candle_rocm_kernels::shared::norm::Shape;
 
 kernels! {
@@ -20,11 +22,11 @@ kernels! {
         => (src: Ptr, residual: Ptr, weight: Ptr, bias: Ptr, sum: Ptr, out: Ptr, shape: Shape);
 
     /// The RMS norm of rows, a block for each, as floats and in 8 bits, vectors of which are `stride` apart.
-    normalize_quantize = "rms_norm_{to}" [to: Eight = Eight::ALL] in to.family()
+    normalize_quantize = "rms_norm_{to}" [to: Eight = Eight::ALL] in to.family(), only to.only()
         => (src: Ptr, weight: Ptr, out: Ptr, quants: Ptr, shape: Shape, stride: u32);
 
     /// The same of a sum, which is stored, too.
-    normalize_sum_quantize = "add_rms_norm_{to}" [to: Eight = Eight::ALL] in to.family()
+    normalize_sum_quantize = "add_rms_norm_{to}" [to: Eight = Eight::ALL] in to.family(), only to.only()
         => (src: Ptr, residual: Ptr, weight: Ptr, sum: Ptr, out: Ptr, quants: Ptr, shape: Shape, stride: u32);
 }
 
@@ -92,7 +94,7 @@ pub struct Normed<Q = QuantizedActivations> {
 }
 
 /// The [`rms_norm`] of f32, as floats and in 8 bits at once: integers ([`QuantizedActivations`]) or floats
-/// ([`FloatActivations`]). A block of threads has a row: for few rows, each a multiple of 32 elements, or of 64.
+/// ([`FloatActivations`] in steps). A block of threads has a row: for few rows, each a multiple of 32 elements, or of 64.
 ///
 /// # Errors
 /// Those of [`rms_norm`] and [`QuantizedActivations::quantize`] or [`FloatActivations::quantize`].
@@ -136,6 +138,21 @@ impl Eight {
         match self {
             Eight::Integers => Family::QuantizeActivations,
             Eight::Floats => Family::QuantizeFloats,
+        }
+    }
+
+    /// The GPUs that multiply them, and so have kernels for both at once.
+    fn only(self) -> Option<Only> {
+        match self {
+            Eight::Integers => None,
+            Eight::Floats => Some(Only::Float8),
+        }
+    }
+
+    fn is_there(self, device: &Device) -> Result<bool> {
+        match self {
+            Eight::Integers => Ok(true),
+            Eight::Floats => Scaling::Steps.is_there(device),
         }
     }
 }
@@ -187,15 +204,15 @@ impl InEightBits for FloatActivations {
     const KIND: Eight = Eight::Floats;
 
     fn room(op: &'static str, device: &Device, columns: usize, len: usize) -> Result<Self> {
-        Self::alloc(op, device, columns, len)
+        Self::alloc(op, device, columns, len, Scaling::Steps)
     }
 
     fn from_floats(device: &Device, x: &View) -> Result<Self> {
-        Self::quantize(device, x)
+        Self::quantize(device, x, Scaling::Steps)
     }
 
     fn memory(&self) -> (&Buffer, usize) {
-        (self.buffer(), self.vector_len())
+        (self.buffer(), self.stride())
     }
 }
 
@@ -214,6 +231,7 @@ fn quantize<Q: InEightBits>(
         });
     }
     let works = match residual {
+        _ if !Q::KIND.is_there(device)? => false,
         Some(_) => normalize_sum_quantize::of(Q::KIND)?.works(device)?,
         None => normalize_quantize::of(Q::KIND)?.works(device)?,
     };

@@ -67,7 +67,7 @@ impl Plain {
         let mut plain = Plain::NONE;
         for feature in Feature::ALL {
             let is_needed = feature == Feature::Matrix
-                && matches!(kernel.only, Some(Only::Matrix | Only::Float8));
+                && matches!(kernel.only, Some(Only::Matrix | Only::Float8 | Only::Mx));
             if !is_needed {
                 plain.insert(feature);
             }

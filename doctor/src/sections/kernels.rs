@@ -68,6 +68,7 @@ fn modules(device: &Device) -> BTreeMap<CodeObject, Vec<DeclaredKernel>> {
             Some(Only::Wave32) => properties.wave_size == 32,
             Some(Only::Matrix) => properties.arch.generation().matrix().is_some(),
             Some(Only::Float8) => properties.arch.has_float8(),
+            Some(Only::Mx) => properties.arch.has_mx(),
         };
         if has {
             modules

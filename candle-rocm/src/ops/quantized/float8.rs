@@ -9,7 +9,8 @@ use crate::ops::cast::cast;
 use crate::ops::copy::contiguous;
 use crate::{Buffer, DType, Device, Error, Family, LaunchConfig, Only, Result, View};
 use candle_rocm_kernels::shared::float8::{
-    FloatActivations as Raw, FloatBlocks, FLOAT8_LARGE, FLOAT8_SMALL, FLOAT8_STEP, FLOAT8_THREADS,
+    FloatActivations as Raw, FloatBlocks, MxActivations, FLOAT8_LARGE, FLOAT8_SMALL, FLOAT8_STEP,
+    FLOAT8_THREADS,
 };
 use candle_rocm_kernels::shared::quantized::Output;
 use float8::F8E4M3;
@@ -19,39 +20,114 @@ kernels! {
     quantize_floats = "quantize_float8_{dtype}" [dtype: DType = FLOATS] in Family::QuantizeFloats
         => (fours: u32, x: Ptr, bits: Ptr, scales: Ptr);
 
+    /// The same with MX scales, of `columns` vectors of `k` elements.
+    quantize_mx = "quantize_mx_{dtype}" [dtype: DType = FLOATS] in Family::QuantizeFloats
+        => (columns: u32, k: u32, stride: u32, x: Ptr, bits: Ptr, scales: Ptr);
+
     /// In tiles of so many rows and columns.
     multiply = "matmul_float8_{edge}" [edge: u32 = [FLOAT8_LARGE, FLOAT8_SMALL]]
         in Family::MatmulFloat8, only Only::Float8 => (w: FloatBlocks, x: Raw, output: Output);
+
+    /// The same of 4-bit floats, with MX scales.
+    multiply_mx = "matmul_mx_{edge}" [edge: u32 = [FLOAT8_LARGE, FLOAT8_SMALL]]
+        in Family::MatmulMx, only Only::Mx => (w: FloatBlocks, x: MxActivations, output: Output);
 }
 
 const OP: &str = "matmul of 8-bit floats";
 
-/// The format whose matrices are multiplied.
-pub(super) const FORMAT: Format = Format::F8E4M3;
+/// How 8-bit floats are scaled, which the format of the matrix decides that they meet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scaling {
+    /// Each 64 neighbours share a scale, the largest magnitude over 448 in binary32: for [`Format::F8E4M3`].
+    Steps,
+    /// Each 32 share a power of two (e8m0), the smallest that leaves no magnitude above 448: for [`Format::MXFP4`].
+    Mx,
+}
 
-/// Vectors of 8-bit floats (e4m3), to be multiplied with matrices of them: made once for all matrices of a layer that
+impl Scaling {
+    /// What matrices of a format are multiplied with, if there are such products.
+    pub fn of(format: Format) -> Option<Self> {
+        match format {
+            Format::F8E4M3 => Some(Scaling::Steps),
+            Format::MXFP4 => Some(Scaling::Mx),
+            _ => None,
+        }
+    }
+
+    /// Elements that share a scale.
+    pub fn block(self) -> usize {
+        match self {
+            Scaling::Steps => FLOAT8_STEP as usize,
+            Scaling::Mx => 32,
+        }
+    }
+
+    /// Bytes of a scale.
+    fn scale_bytes(self) -> usize {
+        match self {
+            Scaling::Steps => size_of::<f32>(),
+            Scaling::Mx => 1,
+        }
+    }
+
+    /// What vectors are padded to a multiple of, with zeros.
+    fn padding(self) -> usize {
+        match self {
+            Scaling::Steps => self.block(),
+            Scaling::Mx => 128,
+        }
+    }
+
+    /// Where an element lies in its block.
+    fn place(self, element: usize) -> usize {
+        match self {
+            Scaling::Steps => element,
+            Scaling::Mx => element % 16 * 2 + element / 16,
+        }
+    }
+
+    /// The value of the scale in these bytes.
+    fn value(self, bytes: &[u8]) -> f32 {
+        match (self, bytes) {
+            (Scaling::Steps, bytes) => bytes.first_chunk().map_or(0.0, |b| f32::from_le_bytes(*b)),
+            (Scaling::Mx, [255, ..]) => f32::NAN,
+            (Scaling::Mx, [exponent, ..]) => 2f32.powi(i32::from(*exponent) - 127),
+            (Scaling::Mx, []) => 0.0,
+        }
+    }
+
+    /// Whether the GPU has the instructions, and they are not switched off.
+    pub(in crate::ops) fn is_there(self, device: &Device) -> Result<bool> {
+        let arch = &device.properties().arch;
+        let has = match self {
+            Scaling::Steps => arch.has_float8(),
+            Scaling::Mx => arch.has_mx(),
+        };
+        Ok(has && device.matrix()?.is_some())
+    }
+}
+
+/// Vectors of 8-bit floats (e4m3), to be multiplied with matrices of floats: made once for all matrices of a layer that
 /// share an input.
 ///
-/// Each 64 neighbours share a scale, the largest magnitude over 448 in binary32, so that the error of an element is at
-/// most its 16th part. Elements with NaN or an infinity beside them make every product of their vector NaN.
+/// The error of an element is at most its 16th part, or half a step of the smallest numbers that its block's scale
+/// leaves. Elements with NaN or an infinity beside them make every product of their vector NaN.
 #[derive(Debug)]
 pub struct FloatActivations {
     /// Floats of all vectors, then scales of all.
     buffer: Buffer,
+    scaling: Scaling,
     columns: usize,
     len: usize,
 }
 
 impl FloatActivations {
-    /// Elements that share a scale.
-    pub const BLOCK: usize = FLOAT8_STEP as usize;
-
-    /// Quantizes `x` of `[..., k]`, f32, f16 or bf16, with `k` a multiple of 64.
+    /// Quantizes `x` of `[..., k]`, f32, f16 or bf16, with `k` a multiple of [`Scaling::block`].
     ///
     /// # Errors
     /// [`Error::UnsupportedDType`] for other dtypes, [`Error::InvalidArgument`] for other `k`, [`Error::TooLarge`]
     /// beyond 2^32 - 1 vectors or elements of one, or 2^34 elements of all.
-    pub fn quantize(device: &Device, x: &View) -> Result<Self> {
+    pub fn quantize(device: &Device, x: &View, scaling: Scaling) -> Result<Self> {
         const OP: &str = "quantize to 8-bit floats";
         x.check(OP)?;
         if !matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16) {
@@ -67,7 +143,7 @@ impl FloatActivations {
             });
         };
         let columns: usize = outer.iter().product();
-        let quantized = Self::alloc(OP, device, columns, len)?;
+        let quantized = Self::alloc(OP, device, columns, len, scaling)?;
         let count = quantized.count();
         if count == 0 {
             return Ok(quantized);
@@ -79,16 +155,33 @@ impl FloatActivations {
             packed = contiguous(device, x)?;
             (&packed, 0)
         };
+        let (from, config) = (
+            Ptr::at(source, offset),
+            LaunchConfig::for_elements(count / 4),
+        );
+        let (bits, scales) = (
+            Ptr::to(&quantized.buffer),
+            Ptr::at(&quantized.buffer, count),
+        );
         // SAFETY: the source has the vectors behind each other, and there is room for their floats and scales.
         unsafe {
-            quantize_floats::of(x.dtype)?.launch(
-                device,
-                LaunchConfig::for_elements(count / 4),
-                (count / 4) as u32,
-                Ptr::at(source, offset),
-                Ptr::to(&quantized.buffer),
-                Ptr::at(&quantized.buffer, count),
-            )?;
+            match scaling {
+                Scaling::Steps => {
+                    let fours = (count / 4) as u32;
+                    quantize_floats::of(x.dtype)?
+                        .launch(device, config, fours, from, bits, scales)?
+                }
+                Scaling::Mx => quantize_mx::of(x.dtype)?.launch(
+                    device,
+                    config,
+                    columns as u32,
+                    len as u32,
+                    quantized.stride() as u32,
+                    from,
+                    bits,
+                    scales,
+                )?,
+            }
         }
         Ok(quantized)
     }
@@ -99,49 +192,67 @@ impl FloatActivations {
         device: &Device,
         columns: usize,
         len: usize,
+        scaling: Scaling,
     ) -> Result<Self> {
-        if !len.is_multiple_of(Self::BLOCK) {
+        let block = scaling.block();
+        if !len.is_multiple_of(block) {
             return Err(Error::InvalidArgument {
                 op,
                 reason: format!(
-                    "vectors of {len} elements; 8-bit floats have a scale for each {}",
-                    Self::BLOCK
+                    "vectors of {len} elements; 8-bit floats have a scale for each {block}"
                 ),
             });
         }
+        let stride = len.next_multiple_of(scaling.padding());
         check_u32(op, "number of vectors", columns)?;
-        check_u32(op, "length of a vector", len)?;
+        check_u32(op, "length of a vector", stride)?;
         // Both are below 2^32. A thread handles four elements and counts them in 32 bits.
-        let count = columns * len;
+        let count = columns * stride;
         if count / 4 > u32::MAX as usize {
             return Err(Error::TooLarge {
                 op,
-                what: "number of elements",
+                what: "number of elements, with padding,",
                 value: count,
                 limit: 4 * u32::MAX as usize,
             });
         }
-        let buffer = device.alloc(count + count / Self::BLOCK * size_of::<f32>())?;
+        let buffer = device.alloc(count + count / block * scaling.scale_bytes())?;
         Ok(FloatActivations {
             buffer,
+            scaling,
             columns,
             len,
         })
+    }
+
+    /// What bytes of the device's memory that these are in say, vector after vector.
+    ///
+    /// # Panics
+    /// If there are not as many bytes as [`Self::buffer`] has.
+    pub fn values(&self, bytes: &[u8]) -> Vec<f32> {
+        let (bits, scales) = bytes.split_at(self.count());
+        let (block, size) = (self.scaling.block(), self.scaling.scale_bytes());
+        let value = |at: usize, i: usize| {
+            let first = at + i / block * block;
+            let bits = bits[first + self.scaling.place(i % block)];
+            let scale = self.scaling.value(&scales[first / block * size..][..size]);
+            F8E4M3::from_bits(bits).to_f32() * scale
+        };
+        (0..self.columns)
+            .flat_map(|column| (0..self.len).map(move |i| (column * self.stride(), i)))
+            .map(|(at, i)| value(at, i))
+            .collect()
     }
 
     /// The vectors as floats of a dtype, by way of the host: for where no kernel multiplies 8 bits rightly.
     pub(super) fn to_floats(&self, device: &Device, to: DType) -> Result<Buffer> {
         let mut bytes = vec![0; self.buffer.len()];
         device.download(&self.buffer, 0, &mut bytes)?;
-        let (bits, scales) = bytes.split_at(self.count());
-        let mut floats = Vec::with_capacity(bits.len() * size_of::<f32>());
-        for (i, bits) in bits.iter().enumerate() {
-            let scale = scales[i / Self::BLOCK * size_of::<f32>()..].first_chunk();
-            let scale = scale.map_or(0.0, |bytes| f32::from_le_bytes(*bytes));
-            floats.extend((F8E4M3::from_bits(*bits).to_f32() * scale).to_le_bytes());
-        }
+        let floats: Vec<u8> = (self.values(&bytes).iter())
+            .flat_map(|value| value.to_le_bytes())
+            .collect();
         let floats = device.upload(&floats)?;
-        let dims = [self.count()];
+        let dims = [self.columns * self.len];
         cast(
             device,
             &View::contiguous(&floats, DType::F32, &dims, &[1]),
@@ -149,9 +260,19 @@ impl FloatActivations {
         )
     }
 
-    /// Elements of all vectors, behind whose bytes the scales lie.
+    /// Elements between the starts of vectors.
+    pub(in crate::ops) fn stride(&self) -> usize {
+        self.len.next_multiple_of(self.scaling.padding())
+    }
+
+    /// Elements of all vectors, with padding, behind whose bytes the scales lie.
     fn count(&self) -> usize {
-        self.columns * self.len
+        self.columns * self.stride()
+    }
+
+    /// How they are scaled.
+    pub fn scaling(&self) -> Scaling {
+        self.scaling
     }
 
     /// Number of vectors.
@@ -169,12 +290,27 @@ impl FloatActivations {
         &self.buffer
     }
 
+    fn addresses(&self) -> (*const u8, *const u8) {
+        let bits = self.buffer.as_ptr().cast_const().cast::<u8>();
+        (bits, bits.wrapping_add(self.count()))
+    }
+
     fn raw(&self) -> Raw {
-        let bits = self.buffer.as_ptr().cast_const();
+        let (bits, scales) = self.addresses();
         Raw {
-            bits: bits.cast(),
-            scales: bits.wrapping_byte_add(self.count()).cast(),
+            bits,
+            scales: scales.cast(),
             k: self.len as u32,
+            columns: self.columns as u32,
+        }
+    }
+
+    fn raw_mx(&self) -> MxActivations {
+        let (bits, scales) = self.addresses();
+        MxActivations {
+            bits,
+            scales,
+            stride: self.stride() as u32,
             columns: self.columns as u32,
         }
     }
@@ -183,20 +319,15 @@ impl FloatActivations {
 /// Blocks of threads for each compute unit that hide each other's waiting.
 const BLOCKS_PER_UNIT: usize = 2;
 
-/// Rows and columns of the tiles for a product, and how many there are.
-fn tiles(device: &Device, rows: usize, columns: usize) -> (u32, usize) {
-    let of = |edge: u32| rows.div_ceil(edge as usize) * columns.div_ceil(edge as usize);
+/// Rows and columns of the tiles that suit a product.
+fn edge(device: &Device, rows: usize, columns: usize) -> u32 {
+    let tiles = |edge: usize| rows.div_ceil(edge).saturating_mul(columns.div_ceil(edge));
     let is_wide = rows.min(columns) > FLOAT8_SMALL as usize;
     let wanted = device.properties().units() * BLOCKS_PER_UNIT;
-    match is_wide && of(FLOAT8_LARGE) >= wanted {
-        true => (FLOAT8_LARGE, of(FLOAT8_LARGE)),
-        false => (FLOAT8_SMALL, of(FLOAT8_SMALL)),
+    match is_wide && tiles(FLOAT8_LARGE as usize) >= wanted {
+        true => FLOAT8_LARGE,
+        false => FLOAT8_SMALL,
     }
-}
-
-/// Whether the GPU has instructions on 8-bit floats, and they are not switched off.
-fn is_there(device: &Device) -> Result<bool> {
-    Ok(device.properties().arch.has_float8() && device.matrix()?.is_some())
 }
 
 /// Whether the GPU multiplies matrices of a format as 8-bit floats, with right results.
@@ -204,16 +335,24 @@ fn is_there(device: &Device) -> Result<bool> {
 /// # Errors
 /// Those of compiling and verifying kernels.
 pub fn multiplies_float8(device: &Device, format: Format) -> Result<bool> {
-    let works = |edge| multiply::of(edge)?.works(device);
-    Ok(format == FORMAT && is_there(device)? && works(FLOAT8_LARGE)? && works(FLOAT8_SMALL)?)
+    let Some(scaling) = Scaling::of(format) else {
+        return Ok(false);
+    };
+    let works = |edge| match scaling {
+        Scaling::Steps => multiply::of(edge)?.works(device),
+        Scaling::Mx => multiply_mx::of(edge)?.works(device),
+    };
+    Ok(scaling.is_there(device)? && works(FLOAT8_LARGE)? && works(FLOAT8_SMALL)?)
 }
 
-/// `weights · xᵀ` of 8-bit floats on a GPU with matrix instructions for them: `[columns, rows]` of `to` (f32, f16 or
-/// bf16), after the epilogue in f32. Products are exact; sums of 64 are the instructions', then scaled and added in f32.
+/// `weights · xᵀ` by matrix instructions on 8-bit floats, or on 4-bit floats times these: `[columns, rows]` of `to`
+/// (f32, f16 or bf16), after the epilogue in f32. Products are exact; sums of 64 are the instructions', then scaled and
+/// added in f32. MX scales are the instructions' as well.
 ///
 /// # Errors
-/// [`Error::InvalidArgument`] for formats other than [`Format::F8E4M3`] and GPUs without such instructions;
-/// [`Error::ShapeMismatch`], [`Error::DTypeMismatch`], [`Error::UnsupportedDType`], [`Error::OutOfBounds`].
+/// [`Error::InvalidArgument`] for formats other than [`Format::F8E4M3`] and [`Format::MXFP4`], vectors scaled for
+/// another one, and GPUs without such instructions; [`Error::ShapeMismatch`], [`Error::DTypeMismatch`],
+/// [`Error::UnsupportedDType`], [`Error::OutOfBounds`].
 pub fn float8(
     device: &Device,
     weights: &QuantizedMatrix,
@@ -221,7 +360,7 @@ pub fn float8(
     epilogue: &Epilogue,
     to: DType,
 ) -> Result<Buffer> {
-    let (edge, _) = tiles(device, weights.rows, x.columns());
+    let edge = edge(device, weights.rows, x.columns());
     in_tiles(device, edge, weights, x, epilogue, to)
 }
 
@@ -234,18 +373,17 @@ pub(crate) fn in_tiles(
     epilogue: &Epilogue,
     to: DType,
 ) -> Result<Buffer> {
-    let refused = if weights.format != FORMAT {
-        Some(format!(
-            "{} is not multiplied as 8-bit floats",
-            weights.format
-        ))
-    } else if !is_there(device)? {
-        Some(format!(
-            "{} has no matrix instructions on 8-bit floats, or they are switched off; use ops::quantized::linear",
+    let format = weights.format;
+    let refused = match Scaling::of(format) {
+        None => Some(format!("{format} is not multiplied as 8-bit floats")),
+        Some(scaling) if scaling != x.scaling => {
+            Some(format!("{format} is multiplied with vectors in {scaling:?}, not in {:?}", x.scaling))
+        }
+        Some(scaling) if !scaling.is_there(device)? => Some(format!(
+            "{} has no matrix instructions on 8-bit floats for {format}, or they are switched off; use ops::quantized::linear",
             device.properties().arch
-        ))
-    } else {
-        None
+        )),
+        _ => None,
     };
     if let Some(reason) = refused {
         return Err(Error::InvalidArgument { op: OP, reason });
@@ -272,6 +410,7 @@ pub(crate) fn in_tiles(
         weights: weights.address(),
         row_bytes: row_bytes as u64,
         rows: weights.rows as u32,
+        blocks: (weights.cols / x.scaling.block()) as u32,
     };
     let side = |count: usize| count.div_ceil(edge as usize);
     let blocks = side(weights.rows).saturating_mul(side(x.columns()));
@@ -282,6 +421,13 @@ pub(crate) fn in_tiles(
     };
     // SAFETY: matrix and vectors were checked to fit together and to be on this device, as was what the output takes
     // along.
-    unsafe { multiply::of(edge)?.launch(device, config, raw, x.raw(), output)? };
+    unsafe {
+        match x.scaling {
+            Scaling::Steps => multiply::of(edge)?.launch(device, config, raw, x.raw(), output)?,
+            Scaling::Mx => {
+                multiply_mx::of(edge)?.launch(device, config, raw, x.raw_mx(), output)?
+            }
+        }
+    }
     Ok(y)
 }

@@ -1,7 +1,7 @@
 //! Quantized matrices times vectors of floats, by whichever path is the fastest.
 
 use super::few::{self, few};
-use super::float8::{float8, multiplies_float8, FloatActivations};
+use super::float8::{float8, multiplies_float8, FloatActivations, Scaling};
 use super::floats;
 use super::halves::{self, gated_halves, halves};
 use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};
@@ -55,7 +55,7 @@ pub(super) fn linear_by(
             finish(device, y, x.dtype, (columns, weights.rows), epilogue)
         }
         Path::Float8 => {
-            let x8 = FloatActivations::quantize(device, x)?;
+            let x8 = FloatActivations::quantize(device, x, scaling(weights.format)?)?;
             float8(device, weights, &x8, epilogue, x.dtype)
         }
         path if !weights.format.has_integers() => {
@@ -98,6 +98,14 @@ pub fn takes_float8(
     Ok(path(device, weights, columns, dtype)? == Path::Float8)
 }
 
+/// How vectors are scaled that meet a matrix of a format as 8-bit floats.
+fn scaling(format: Format) -> Result<Scaling> {
+    Scaling::of(format).ok_or_else(|| Error::InvalidArgument {
+        op: OP,
+        reason: format!("{format} is not multiplied as 8-bit floats"),
+    })
+}
+
 /// [`linear`] for vectors of 8-bit floats made before; the result is of `to`. As other floats where that is not the path
 /// any more.
 ///
@@ -110,7 +118,9 @@ pub fn linear_float8(
     epilogue: &Epilogue,
     to: DType,
 ) -> Result<Buffer> {
-    if multiplies_float8(device, weights.format)? {
+    if Scaling::of(weights.format) == Some(x.scaling())
+        && multiplies_float8(device, weights.format)?
+    {
         return float8(device, weights, x, epilogue, to);
     }
     let floats = x.to_floats(device, to)?;
@@ -189,6 +199,10 @@ pub fn gated(
     if path(device, gate, columns, x.dtype)? == Path::Matvec {
         return gated_matvec_floats(device, gate, up, x, activation, None);
     }
+    if takes_float8(device, gate, columns, x.dtype)? {
+        let x8 = FloatActivations::quantize(device, x, scaling(gate.format)?)?;
+        return gated_float8(device, gate, up, &x8, activation, x.dtype);
+    }
     let activated = Epilogue {
         activation: Some(activation),
         ..Epilogue::default()
@@ -197,6 +211,29 @@ pub fn gated(
     let shape = (columns, up.rows);
     let up = linear(device, up, x, &Epilogue::default())?;
     multiply(device, &gate, &up, shape, x.dtype)
+}
+
+/// [`gated`] for vectors of 8-bit floats made before; the result is of `to`. Otherwise as [`linear_float8`].
+///
+/// # Errors
+/// Those of [`linear`].
+pub fn gated_float8(
+    device: &Device,
+    gate: &QuantizedMatrix,
+    up: &QuantizedMatrix,
+    x: &FloatActivations,
+    activation: Activation,
+    to: DType,
+) -> Result<Buffer> {
+    check_pair(OP, gate, up)?;
+    let activated = Epilogue {
+        activation: Some(activation),
+        ..Epilogue::default()
+    };
+    let shape = (x.columns(), up.rows);
+    let gate = linear_float8(device, gate, x, &activated, to)?;
+    let up = linear_float8(device, up, x, &Epilogue::default(), to)?;
+    multiply(device, &gate, &up, shape, to)
 }
 
 /// [`gated`] for vectors quantized before; the result is of `to`. Not for plain formats.

@@ -28,13 +28,13 @@ pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
 pub use embedding::embedding;
 pub use few::few;
-pub use float8::{float8, multiplies_float8, FloatActivations};
+pub use float8::{float8, multiplies_float8, FloatActivations, Scaling};
 pub use floats::{few_floats, gated_matvec_floats, matmul_floats, matvec_floats};
 pub use ggml_formats::Format;
 pub use halves::{gated_halves, halves};
 pub use linear::{
-    gated, gated_quantized, linear, linear_float8, linear_quantized, multiplies_floats,
-    takes_float8,
+    gated, gated_float8, gated_quantized, linear, linear_float8, linear_quantized,
+    multiplies_floats, takes_float8,
 };
 pub use matmul::matmul;
 pub use matrix::{Activation, Epilogue, QuantizedMatrix};

@@ -2,7 +2,7 @@
 //! hand, as nothing else makes them a choice.
 
 use super::crossovers::Crossovers;
-use super::float8::{multiplies_float8, FORMAT};
+use super::float8::multiplies_float8;
 use super::linear::{check, linear_by, path_without_float8};
 use super::tune::{random_weights, COLUMNS};
 use super::{Epilogue, Format, Path, QuantizedMatrix};
@@ -10,12 +10,12 @@ use crate::measure::fastest;
 use crate::{contiguous_strides, ops, DType, Device, Result, View};
 use std::time::Duration;
 
-/// What is faster for matrices of 8-bit floats.
+/// What is faster for matrices of floats of 8 or 4 bits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Float8Crossover {
     /// Their format.
     pub format: Format,
-    /// From how many vectors on 8-bit floats times 8-bit floats are the faster; none if they are not for the most.
+    /// From how many vectors on 8-bit floats are the faster; none if they are not for the most.
     pub from: Option<usize>,
     /// What it was found by.
     pub timings: Vec<Float8Timing>,
@@ -32,17 +32,17 @@ pub struct Float8Timing {
     pub other: Duration,
 }
 
-/// Measures products of 8-bit floats by a matrix of `(rows, columns)` and remembers the result, for this process at once
-/// and for later ones if there is a cache on disk; none on GPUs without such instructions.
+/// Measures products of a format with 8-bit floats by a matrix of `(rows, columns)` and remembers the result, for this process at once
+/// and for later ones if there is a cache on disk; none for other formats, and on GPUs without such instructions.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`](crate::Error::InvalidArgument) for columns that are no whole blocks,
 /// [`Error::Cache`](crate::Error::Cache) if the result cannot be written, and the device's.
 pub fn tune_float8(
     device: &Device,
+    format: Format,
     (rows, cols): (usize, usize),
 ) -> Result<Option<Float8Crossover>> {
-    let format = FORMAT;
     if !multiplies_float8(device, format)? {
         return Ok(None);
     }

@@ -1,41 +1,33 @@
 //! Products of 8-bit floats, and activations as such.
 
-use super::quantized::product;
+use super::quantized::{product, Matrices};
 use super::rows::normalized;
 use super::{split_dtype, unknown};
 use crate::ops::norm::{add_rms_norm_quantize, rms_norm_quantize};
 use crate::ops::quantized::float8::in_tiles as product_in_tiles;
-use crate::ops::quantized::{dequantize, Epilogue, FloatActivations, Format, QuantizedMatrix};
+use crate::ops::quantized::{Epilogue, FloatActivations, Format, QuantizedMatrix, Scaling};
 use crate::ops::scaled::{in_tiles as scaled_in_tiles, Scales, Tile, BLOCK as SCALED_BLOCK};
 use crate::verify::admit::Finding;
-use crate::verify::bench::{
-    bytes_of, compare, difference, read, spoil_memory, tolerance, Numbers, Tensor,
-};
-use crate::{DType, DeclaredKernel, Device, Result};
-use float8::F8E4M3;
-
-/// Elements that share a scale.
-const BLOCK: usize = FloatActivations::BLOCK;
+use crate::verify::bench::{bytes_of, compare, difference, read, spoil_memory, tolerance, Tensor};
+use crate::{DType, DeclaredKernel, Device, Family, Result};
 
 /// Activations as numbers, `[columns, len]`.
 fn numbers_of(device: &Device, x: &FloatActivations) -> Result<Vec<f64>> {
-    let bytes = bytes_of(device, x.buffer())?;
-    let (bits, scales) = bytes.split_at(x.columns() * x.vector_len());
-    let value = |(i, bits): (usize, &u8)| {
-        let scale = &scales[i / BLOCK * 4..][..4];
-        let scale = f32::from_le_bytes([scale[0], scale[1], scale[2], scale[3]]);
-        F8E4M3::from_bits(*bits).to_f64() * f64::from(scale)
-    };
-    Ok(bits.iter().enumerate().map(value).collect())
+    let values = x.values(&bytes_of(device, x.buffer())?);
+    Ok(values.into_iter().map(f64::from).collect())
 }
 
 pub(super) fn activations(device: &Device, kernel: &DeclaredKernel) -> Finding {
-    let (columns, len) = (9, 5 * BLOCK);
+    let (columns, len) = (9, 320);
     let dims = [columns, len];
-    if let Some((_, dtype)) = split_dtype(&kernel.name) {
+    if let Some((head, dtype)) = split_dtype(&kernel.name) {
+        let scaling = match head {
+            "quantize_mx" => Scaling::Mx,
+            _ => Scaling::Steps,
+        };
         let x = Tensor::random(device, dtype, &dims, (-3.0, 2.0))?;
-        spoil_memory(device, columns * (len + len / BLOCK * 4))?;
-        let floats = FloatActivations::quantize(device, &x.view())?;
+        spoil_memory(device, columns * 2 * len)?;
+        let floats = FloatActivations::quantize(device, &x.view(), scaling)?;
         return compare_floats(device, &floats, &x.values);
     }
     let x = Tensor::random(device, DType::F32, &dims, (-3.0, 2.0))?;
@@ -69,10 +61,11 @@ pub(super) fn activations(device: &Device, kernel: &DeclaredKernel) -> Finding {
 /// Each is within half a step of itself, or of the smallest that its scale leaves.
 fn compare_floats(device: &Device, x: &FloatActivations, want: &[f64]) -> Finding {
     let got = numbers_of(device, x)?;
-    for (block, (got, want)) in got.chunks(BLOCK).zip(want.chunks(BLOCK)).enumerate() {
+    let size = x.scaling().block();
+    for (block, (got, want)) in got.chunks(size).zip(want.chunks(size)).enumerate() {
         let most = want.iter().fold(0.0f64, |most, x| most.max(x.abs()));
         let is_wrong = |(g, w): (&f64, &f64)| {
-            let limit = w.abs() / 16.0 * 1.05 + most / 448.0 / 1000.0;
+            let limit = w.abs() / 16.0 * 1.05 + most / 448.0 / 400.0;
             (g - w).abs().is_nan() || (g - w).abs() > limit
         };
         if let Some(i) = got.iter().zip(want).position(is_wrong) {
@@ -90,38 +83,27 @@ fn summed() -> f64 {
     tolerance(DType::F16)
 }
 
-/// `matmul_float8_<edge>`: some tiles in both directions, the last ones not full.
+/// `matmul_float8_<edge>` and `matmul_mx_<edge>`: some tiles in both directions, the last ones not full.
 pub(super) fn matmul(device: &Device, kernel: &DeclaredKernel) -> Finding {
     let edge = kernel.name.rsplit('_').next();
     let Some(edge) = edge.and_then(|edge| edge.parse().ok()) else {
         return unknown(kernel);
     };
-    let (columns, rows, inner) = (139, 75, 5 * BLOCK);
-    let mut numbers = Numbers::new(3);
-    let mut blocks = Vec::new();
-    for _ in 0..rows * inner / BLOCK {
-        blocks.extend((numbers.uniform(0.001, 0.1) as f32).to_le_bytes());
-        // Neither NaN nor -0.
-        blocks.extend((0..BLOCK).map(|_| match numbers.below(256) as u8 {
-            0x7f | 0xff | 0x80 => 0,
-            bits => bits,
-        }));
-    }
-    let buffer = device.upload(&blocks)?;
-    let values = dequantize(device, Format::F8E4M3, &buffer, 0, rows * inner, DType::F32)?;
-    let values = read(device, &values, DType::F32)?;
+    let (format, scaling) = match kernel.family {
+        Family::MatmulMx => (Format::MXFP4, Scaling::Mx),
+        _ => (Format::F8E4M3, Scaling::Steps),
+    };
+    let (columns, rows, inner) = (139, 75, 320);
+    let weights = Matrices::new(device, format, rows * inner)?;
     let x = Tensor::random(device, DType::F32, &[columns, inner], (-1.0, 1.5))?;
-    let x = FloatActivations::quantize(device, &x.view())?;
-    let matrix = QuantizedMatrix::new(Format::F8E4M3, &buffer, rows, inner);
+    let x = FloatActivations::quantize(device, &x.view(), scaling)?;
+    let matrix = QuantizedMatrix::new(format, &weights.buffer, rows, inner);
     spoil_memory(device, columns * rows * size_of::<f32>())?;
     let epilogue = Epilogue::default();
     let out = product_in_tiles(device, edge, &matrix, &x, &epilogue, DType::F32)?;
-    let want = product(&numbers_of(device, &x)?, &values, inner);
-    Ok(difference(
-        &read(device, &out, DType::F32)?,
-        &want,
-        summed(),
-    ))
+    let want = product(&numbers_of(device, &x)?, &weights.values, inner);
+    let got = read(device, &out, DType::F32)?;
+    Ok(difference(&got, &want, summed()))
 }
 
 /// `scaled_matrix_<edge>` and `scaled_vector`.

@@ -56,6 +56,7 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::QuantizeActivations => (quantized::activations, ""),
         Family::QuantizeFloats => (float8::activations, ""),
         Family::MatmulFloat8 => (float8::matmul, "the product of other floats"),
+        Family::MatmulMx => (float8::matmul, "the product by integers"),
         Family::Scaled => (float8::scaled, "the product without matrix instructions"),
         Family::Reduce => (reduce::strided, ""),
         Family::ReducePacks => (reduce::packs, "the reduction of any layout"),

@@ -44,7 +44,9 @@ fn shape(text: &str) -> std::result::Result<(usize, usize), String> {
 
 mod measure {
     use super::*;
-    use candle_core::rocm_backend::candle_rocm::ops::quantized::{self, Format, Timing};
+    use candle_core::rocm_backend::candle_rocm::ops::quantized::{
+        self, Float8Crossover, Float8Timing, Format, Timing,
+    };
     use candle_core::rocm_backend::candle_rocm::{blas, Device};
     use serde::Serialize;
     use worker::progress::count_bar;
@@ -54,8 +56,41 @@ mod measure {
     struct Report<'a> {
         device: &'a str,
         formats: &'a [Line],
+        /// Products with 8-bit floats; none on GPUs without instructions for them.
+        float8: &'a [Float8],
         /// Products of floats; none where rocBLAS cannot work, so that there is no choice.
         floats: &'a [Floats],
+    }
+
+    #[derive(Serialize)]
+    struct Float8 {
+        format: &'static str,
+        /// Rows of a step from which they are the faster, and taken from now on; none if they never are.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        from: Option<usize>,
+        microseconds: Vec<Float8Micros>,
+    }
+
+    #[derive(Serialize)]
+    struct Float8Micros {
+        rows: usize,
+        float8: f64,
+        other: f64,
+    }
+
+    impl From<Float8Crossover> for Float8 {
+        fn from(found: Float8Crossover) -> Self {
+            let micros = |timing: &Float8Timing| Float8Micros {
+                rows: timing.columns,
+                float8: micros(timing.float8),
+                other: micros(timing.other),
+            };
+            Self {
+                format: found.format.word(),
+                from: found.from,
+                microseconds: found.timings.iter().map(micros).collect(),
+            }
+        }
     }
 
     #[derive(Serialize)]
@@ -144,17 +179,27 @@ mod measure {
                 });
                 bar.inc(1);
             }
+            // Last: compared with what is the faster of all else.
+            let mut float8 = Vec::new();
+            for format in self.formats()? {
+                let found = quantized::tune_float8(device, format, self.shape).map_err(failed)?;
+                float8.extend(found.map(Float8::from));
+            }
             bar.finish_and_clear();
             if self.json {
                 return print_json(&Report {
                     device: &selected.description,
                     formats: &lines,
+                    float8: &float8,
                     floats: &floats,
                 });
             }
             let (rows, cols) = self.shape;
             let what = format!("{}, {rows} x {cols}", selected.description);
             print_line(&table(&what, &lines))?;
+            for float8 in &float8 {
+                print_line(&line_of_float8(float8))?;
+            }
             print_line(&table_of_floats(&floats))
         }
 
@@ -203,6 +248,18 @@ mod measure {
             text += &format!("\n{:<8}{}   {up_to}", line.format, times.concat());
         }
         text
+    }
+
+    fn line_of_float8(float8: &Float8) -> String {
+        let times: Vec<String> = (float8.microseconds.iter())
+            .map(|m| format!("{}: {:.0} / {:.0}", m.rows, m.float8, m.other))
+            .collect();
+        let from = (float8.from).map_or("never".to_string(), |n| format!("from {n} on"));
+        format!(
+            "{}, µs for N vectors as 8-bit floats / as chosen else: {}; as 8-bit floats from now on: {from}",
+            float8.format,
+            times.join(", ")
+        )
     }
 
     fn table_of_floats(floats: &[Floats]) -> String {

@@ -9,7 +9,7 @@ use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::rocm_backend::candle_rocm::ops::moe::{self as experts, ClampedGate};
 use candle_core::rocm_backend::candle_rocm::ops::norm as norms;
 use candle_core::rocm_backend::candle_rocm::ops::quantized::{
-    self, Epilogue, Format, QuantizedActivations, QuantizedMatrix,
+    self, Epilogue, FloatActivations, Format, QuantizedActivations, QuantizedMatrix, Scaling,
 };
 pub(super) use candle_core::rocm_backend::candle_rocm::Buffer;
 use candle_core::rocm_backend::candle_rocm::{self, DType as DeviceDType, View};
@@ -130,6 +130,15 @@ pub(super) fn forward_each(matrices: &[&Blocks], x: &Input) -> Result<Vec<Tensor
     let view = storage.view(layout, OP)?;
     let device = storage.buffer().device();
     let (count, dtype) = (x.floats.dim(0)?, device_dtype(x.floats.dtype())?);
+    if let Some(scaling) = float8_of_all(device, matrices, count, dtype)? {
+        let activations = FloatActivations::quantize(device, &view, scaling)?;
+        let product = |matrix: &&Blocks| {
+            let (blocks, epilogue) = (matrix.matrix(), Epilogue::default());
+            let y = quantized::linear_float8(device, &blocks, &activations, &epilogue, dtype)?;
+            wrap(&x.floats, y, (count, matrix.outputs))
+        };
+        return matrices.iter().map(product).collect();
+    }
     for matrix in matrices {
         if quantized::multiplies_floats(device, &matrix.matrix(), count, dtype)? {
             return matrices.iter().map(|matrix| matrix.forward(x)).collect();
@@ -138,6 +147,26 @@ pub(super) fn forward_each(matrices: &[&Blocks], x: &Input) -> Result<Vec<Tensor
     let activations = QuantizedActivations::quantize(device, &view)?;
     let product = |matrix: &&Blocks| matrix.product(&activations, &x.floats);
     matrices.iter().map(product).collect()
+}
+
+/// How vectors are scaled that all of these matrices multiply as 8-bit floats, if that is how they do.
+fn float8_of_all(
+    device: &candle_rocm::Device,
+    matrices: &[&Blocks],
+    count: usize,
+    dtype: DeviceDType,
+) -> Result<Option<Scaling>> {
+    let mut of_all = None;
+    for matrix in matrices {
+        let matrix = matrix.matrix();
+        let scaling = Scaling::of(matrix.format);
+        let is_other = of_all.is_some() && of_all != scaling;
+        if is_other || !quantized::takes_float8(device, &matrix, count, dtype)? {
+            return Ok(None);
+        }
+        of_all = scaling;
+    }
+    Ok(of_all)
 }
 
 /// `activation(gate x) * up x`, if the device has it in one.
