@@ -221,7 +221,11 @@ impl Shards {
                 plain.get_or_insert(tensor.clone());
             }
             for (place, change) in places {
-                // What needs elements gets them.
+                // What needs elements gets them, and what is read without a factor beside it.
+                let best = match matrix.scales.is_none() || has_factor(&place.name) {
+                    true => best,
+                    false => matrix.layout.plain(),
+                };
                 let moves = change
                     .as_ref()
                     .is_none_or(|change| change.moves_blocks(best, &matrix.shape));
@@ -414,6 +418,22 @@ impl Shards {
             give_back(&self.files.maps[source.shard], source.start, source.bytes);
         }
     }
+}
+
+/// Whether the decoder looks for a factor beside a tensor of this name. Tables and matrices of heads have none.
+fn has_factor(name: &str) -> bool {
+    const WITHOUT: [&str; 9] = [
+        "token_embd",
+        "attn_k_b",
+        "attn_v_b",
+        "attn_kv_b",
+        "per_layer_",
+        "altup_",
+        "ssm_dt",
+        "recurrent_gate",
+        "input_gate",
+    ];
+    !WITHOUT.iter().any(|part| name.contains(part))
 }
 
 /// Whether a matrix is of one row, which GGUF has as a vector.

@@ -36,7 +36,7 @@ impl Quantization {
         let sources: Vec<Source> = module.parts.values().map(|part| part.source).collect();
         let mut matrix = match scheme {
             Scheme::Float8(shared) => float8(&mut module, shared, known)?,
-            Scheme::Float4 { kind, inverted } => float4(&mut module, kind, inverted, files)?,
+            Scheme::Float4 { kind, inverted } => float4(&mut module, kind, inverted, files, known)?,
         };
         if let Some(other) = module.parts.keys().next() {
             return Err(format!("its {other} is not implemented"));
@@ -110,6 +110,7 @@ fn float4(
     kind: Kind,
     inverted: bool,
     files: &Files,
+    known: &Known,
 ) -> Result<Matrix, String> {
     let names = ["weight_packed", "weight"];
     let name = names.iter().find(|name| module.parts.contains_key(**name));
@@ -119,6 +120,10 @@ fn float4(
     }
     let [matrices, outputs, bytes] = sizes(&weight)?;
     let inputs = bytes * 2;
+    let whole = [matrices, outputs, inputs];
+    if (known.turned)(&whole[3 - weight.shape.len()..]) {
+        return Err("4-bit experts with rows of outputs are not implemented".to_string());
+    }
     let scales = module.take("weight_scale")?;
     let is_known = match kind {
         Kind::Mx => matches!(scales.dtype, Dtype::U8 | Dtype::F8_E8M0),

@@ -31,7 +31,7 @@ const OF_ACTIVATIONS: [&str; 12] = [
     "v_scale",
     "q_scale",
     "prob_scale",
-    "attn_scale",
+    "kv_scale",
 ];
 
 /// The matrices of stacked experts, which have no `weight` in their names.

@@ -187,6 +187,10 @@ fn compressed_tensors(json: &Json) -> Result<Quantization, String> {
     };
     let mut read = Vec::new();
     for group in groups.values() {
+        // A name of the package's for a scheme would stand before a list of modules.
+        if !group.is_object() {
+            return refuse("config_groups", &json["config_groups"]);
+        }
         let format = match &group["format"] {
             Json::Null => &json["format"],
             own => own,

@@ -329,6 +329,10 @@ fn what_is_not_implemented_is_named() {
             "transform_config",
         ),
         (with("config_groups", json!([])), "config_groups"),
+        (
+            with("config_groups", json!({"FP8": ["Linear"]})),
+            "config_groups",
+        ),
         (group(json!({"num_bits": 6, "type": "float"})), "num_bits"),
         (
             group(json!({"num_bits": 8, "type": "float", "strategy": "odd"})),
