@@ -21,6 +21,7 @@ mod mixtures;
 mod numbers;
 mod older;
 mod pictures;
+mod quantized;
 mod ranking;
 mod recurrent;
 mod reference;
