@@ -5,6 +5,7 @@ mod common;
 use candle_rocm::blas::matmul;
 use candle_rocm::{DType, Device, Error};
 use common::{assert_close, device, download, row_major, Element, HostTensor, Layout, Rng};
+use float8::F8E4M3;
 use half::{bf16, f16};
 
 /// Largest tolerated normalised mean squared error of a product.
@@ -106,6 +107,61 @@ fn every_dtype_takes_every_layout() {
     all_layouts::<f64>(&device);
     all_layouts::<f16>(&device);
     all_layouts::<bf16>(&device);
+}
+
+/// Sums of so few products are exact in f32, so that only the last rounding is left.
+#[test]
+fn products_of_f8e4m3_are_rounded_once() {
+    let device = device();
+    for (lhs, rhs) in [
+        (vec![5, 7], vec![7, 3]),
+        (vec![1, 33], vec![33, 17]),
+        (vec![2, 3, 4, 6], vec![2, 3, 6, 1]),
+    ] {
+        for layouts in Layout::ALL.iter().zip(Layout::ALL.iter().rev()) {
+            let lhs = HostTensor::<F8E4M3>::with_layout(&lhs, *layouts.0, |n| {
+                Rng::new(1).vec(n, -1.0, 1.0)
+            });
+            let rhs = HostTensor::<F8E4M3>::with_layout(&rhs, *layouts.1, |n| {
+                Rng::new(2).vec(n, -1.0, 1.0)
+            });
+            f8e4m3(&device, &lhs, &rhs);
+        }
+    }
+    // One matrix for a batch, by a stride of 0; sums beyond the largest number, and NaN.
+    let shared = HostTensor {
+        dims: vec![3, 4, 2],
+        strides: vec![0, 1, 4],
+        offset: 1,
+        storage: Rng::new(3).vec::<F8E4M3>(9, -400.0, 400.0),
+    };
+    let mut rows = HostTensor::<F8E4M3>::contiguous(Rng::new(4).vec(24, -4.0, 4.0), &[3, 2, 4]);
+    rows.storage[5] = F8E4M3::NAN;
+    f8e4m3(&device, &rows, &shared);
+}
+
+fn f8e4m3(device: &Device, lhs: &HostTensor<F8E4M3>, rhs: &HostTensor<F8E4M3>) {
+    let (left, right) = (lhs.upload(device), rhs.upload(device));
+    let [batch @ .., m, k] = &lhs.dims[..] else {
+        panic!()
+    };
+    let bmnk = (batch.iter().product(), *m, *rhs.dims.last().unwrap(), *k);
+    let (x, y) = (lhs.view(&left), rhs.view(&right));
+    let got = matmul(device, DType::F8E4M3, bmnk, &x, &y).unwrap();
+    let values = |t: &HostTensor<F8E4M3>| t.values().iter().map(|v| v.to_f64()).collect::<Vec<_>>();
+    let want: Vec<u64> = product(&values(lhs), &values(rhs), bmnk)
+        .iter()
+        .map(|&sum| Element::to_bits(F8E4M3::from_f64(sum)))
+        .collect();
+    let got: Vec<u64> = (download::<F8E4M3>(device, &got).iter())
+        .map(|&v| Element::to_bits(v))
+        .collect();
+    // The sign of NaN is nobody's.
+    let plain = |bits: &u64| if bits & 0x7f == 0x7f { 0x7f } else { *bits };
+    assert!(
+        got.iter().map(plain).eq(want.iter().map(plain)),
+        "{got:x?} {want:x?}"
+    );
 }
 
 /// A tensor of the given geometry over random storage.
@@ -222,14 +278,7 @@ fn what_cannot_be_multiplied_is_a_typed_error() {
     let lhs = HostTensor::<i64>::contiguous(vec![1; 4], &[2, 2]);
     let buffer = lhs.upload(&device);
     let view = lhs.view(&buffer);
-    for dtype in [
-        DType::U8,
-        DType::U32,
-        DType::I16,
-        DType::I32,
-        DType::I64,
-        DType::F8E4M3,
-    ] {
+    for dtype in [DType::U8, DType::U32, DType::I16, DType::I32, DType::I64] {
         let error = matmul(&device, dtype, (1, 2, 2, 2), &view, &view).unwrap_err();
         assert!(matches!(error, Error::UnsupportedDType { op: "matmul", dtype: d } if d == dtype));
     }

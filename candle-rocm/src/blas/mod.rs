@@ -4,6 +4,7 @@
 //! and do not overlap, our own kernels also those that do.
 
 mod backend;
+mod float8;
 mod handle;
 mod library;
 mod measured;
@@ -24,16 +25,23 @@ use std::ffi::c_int;
 pub use tune::{forget, tune, Timing};
 
 const OP: &str = "matmul";
-const DTYPES: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
+const DTYPES: [DType; 5] = [
+    DType::F16,
+    DType::BF16,
+    DType::F32,
+    DType::F64,
+    DType::F8E4M3,
+];
 
 /// Batched matrix product.
 ///
 /// `(b, m, n, k)`: `b` products of an `m x k` by a `k x n` matrix. The last two dimensions of `lhs` and
 /// `rhs` are the matrices, those before them the batch, of any rank and with any strides, 0 (broadcast)
-/// included. The result is contiguous, `b * m * n` elements. Sums are made in f32, for f64 in f64.
+/// included. The result is contiguous, `b * m * n` elements. Sums are made in f32, for f64 in f64, and rounded once;
+/// those of f8e4m3 saturate at ±448.
 ///
 /// # Errors
-/// [`Error::UnsupportedDType`] for anything but f16, bf16, f32 and f64; [`Error::DTypeMismatch`],
+/// [`Error::UnsupportedDType`] for integers; [`Error::DTypeMismatch`],
 /// [`Error::ShapeMismatch`], [`Error::TooLarge`] beyond 2^31-1 rows, columns or matrices; [`Error::Blas`] with rocBLAS's
 /// status; [`Error::Load`] without it where it is [forced](Multiplier::Rocblas).
 pub fn matmul(
@@ -55,6 +63,9 @@ pub fn matmul(
         })?;
     if bytes == 0 || k == 0 {
         return device.alloc_zeroed(bytes);
+    }
+    if dtype == DType::F8E4M3 {
+        return float8::matmul(device, (b, m, n, k), lhs, rhs);
     }
     let result = device.alloc(bytes)?;
     let output = Output {
@@ -98,7 +109,7 @@ impl Output<'_> {
 /// [`matmul`] into existing memory, which must not overlap the operands. All of `b`, `m`, `n` and `k` are positive.
 ///
 /// # Errors
-/// Those of [`matmul`]; [`Error::InvalidView`] if the output leaves its buffer.
+/// Those of [`matmul`], and [`Error::UnsupportedDType`] for f8e4m3; [`Error::InvalidView`] if the output leaves its buffer.
 pub(crate) fn matmul_into(
     device: &Device,
     bmnk: (usize, usize, usize, usize),
@@ -136,7 +147,7 @@ fn multiply_by(
     check_operands(dtype, (b, m, n, k), lhs, rhs)?;
     output.check((b, m, n))?;
     let widens = output.dtype == DType::F32 && dtype.size_in_bytes() == 2;
-    if output.dtype != dtype && !widens {
+    if dtype == DType::F8E4M3 || output.dtype != dtype && !widens {
         return Err(Error::UnsupportedDType {
             op: OP,
             dtype: output.dtype,
