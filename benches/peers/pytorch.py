@@ -127,6 +127,21 @@ def products():
             product("product", dtype, *shape)
 
 
+def scaled():
+    for n, k in ((4096, 4096), (14336, 4096)):
+        w = random("f32", n, k).to(torch.float8_e4m3fn).t()
+        for m in (1, 16, 512, 4096):
+            x = random("f32", m, k).to(torch.float8_e4m3fn)
+            work, unit = (n * k, "GB/s") if m == 1 else (2 * m * n * k, "TFLOP/s")
+            kinds = {"tensor": ((), ()), "rows": ((m, 1), (1, n)), "blocks": ((m, k // 128), (k // 128, n // 128))}
+            for kind, shapes in kinds.items():
+                a, b = (torch.rand(*shape, device="cuda") for shape in shapes)
+                if kind == "blocks":  # cuBLAS reads the scales of a block's rows behind each other.
+                    a, b = a.t().contiguous().t(), b.t().contiguous().t()
+                call = lambda i: torch._scaled_mm(x, w, scale_a=a, scale_b=b, out_dtype=torch.bfloat16)
+                report("scaled", f"scaled {kind}", f"{m}x{n}x{k}", call, work, unit)
+
+
 def attention():
     for dtype in ("f16", "bf16"):
         for keys in (1024, 4096, 16384):
@@ -167,6 +182,7 @@ GROUPS = {
     "ceiling": ceilings,
     "operation": operations,
     "product": products,
+    "scaled": scaled,
     "attention": attention,
     "convolution": convolutions,
     "image": images,

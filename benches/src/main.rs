@@ -15,6 +15,7 @@ mod operations;
 mod products;
 mod quantized;
 mod recurrent;
+mod scaled;
 
 use candle_rocm::{Device, Result};
 use clap::Parser;
@@ -47,6 +48,7 @@ const GROUPS: &[Group] = &[
     ("multiplier", products::by_whom),
     ("quantized", quantized::run),
     ("recorded", quantized::recorded),
+    ("scaled", scaled::run),
     ("attention", attention::run),
     ("latent", latent::run),
     ("experts", experts::run),

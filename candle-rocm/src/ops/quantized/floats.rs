@@ -357,7 +357,7 @@ pub(super) fn works(device: &Device, path: Path, columns: usize, dtype: DType) -
             Ok(device.matrix()?.is_some() && kernel_of_few(dtype, columns)?.works(device)?)
         }
         Path::Matmul => Tiling::of(dtype, columns).works(device, dtype),
-        Path::Halves => Ok(false),
+        Path::Halves | Path::Float8 => Ok(false),
         Path::Dequantize | Path::Bf16 => Ok(true),
     }
 }
