@@ -2,7 +2,7 @@
 
 use super::source::SourceArgs;
 use crate::model::open_weights;
-use crate::quantize::{Conversion, Override, Plan, Summary, Target};
+use crate::quantize::{Conversion, NaturalOrder, Override, Plan, Summary, Target};
 use clap::Args;
 use std::path::PathBuf;
 use worker::signal::Interrupt;
@@ -56,7 +56,8 @@ impl QuantizeArgs {
             }
         }
         let file = open_weights(&path)?;
-        let conversion = Conversion::new(&*file, &Plan::new(self.target, self.tensor_type))?;
+        let file = NaturalOrder::new(&*file)?;
+        let conversion = Conversion::new(&file, &Plan::new(self.target, self.tensor_type))?;
         let summary = conversion.summary();
         if !self.dry_run {
             conversion.write(&self.output, &Interrupt::install()?)?;

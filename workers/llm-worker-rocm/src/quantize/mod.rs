@@ -1,7 +1,9 @@
 //! A model at another precision: every matrix read a few rows at a time, quantized on all cores, and written.
 
+mod natural;
 mod plan;
 
+pub use natural::NaturalOrder;
 pub use plan::{Override, Plan, Target};
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};

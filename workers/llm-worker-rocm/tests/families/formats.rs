@@ -7,7 +7,7 @@ use llm_worker_rocm::engine::forward::{CacheOptions, DecodeOutput};
 use llm_worker_rocm::engine::score::Scorer;
 use llm_worker_rocm::engine::LoadedModel;
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
-use llm_worker_rocm::quantize::{Conversion, Plan};
+use llm_worker_rocm::quantize::{Conversion, NaturalOrder, Plan};
 use std::panic::RefUnwindSafe;
 use std::path::Path;
 use worker::gguf::Weights;
@@ -19,7 +19,8 @@ const PROMPT: usize = 15;
 /// Writes weights as a GGUF file of f32.
 pub fn write_gguf(weights: &dyn Weights, path: &Path) {
     let plan = Plan::new("F32".parse().unwrap(), Vec::new());
-    let conversion = Conversion::new(weights, &plan).unwrap();
+    let weights = NaturalOrder::new(weights).unwrap();
+    let conversion = Conversion::new(&weights, &plan).unwrap();
     conversion.write(path, &Interrupt::manual()).unwrap();
 }
 
