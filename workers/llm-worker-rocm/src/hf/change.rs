@@ -73,6 +73,15 @@ impl Change {
         }
     }
 
+    /// Whether it leaves the columns of a matrix where they are.
+    pub(super) fn keeps_columns(&self) -> bool {
+        match self {
+            Self::Half(_) => true,
+            Self::Picked(picked) => picked.columns.is_none(),
+            _ => false,
+        }
+    }
+
     /// Matrices stay as they are stored; the small ones of recurrences are float32.
     fn gives_floats(&self, shape: &[usize]) -> bool {
         match self {

@@ -229,6 +229,10 @@ impl Shards {
                 let moves = change
                     .as_ref()
                     .is_none_or(|change| change.moves_blocks(best, &matrix.shape));
+                // Whole rows of one matrix can have their columns in another order, stacks cannot.
+                let is_stack = place.expert.is_some() || matrix.shape.len() > 2;
+                let keeps = change.as_ref().is_none_or(Change::keeps_columns);
+                let moves = moves && (matrix.order.is_none() || (keeps && !is_stack));
                 let format = match moves && !is_vector(&place.name, &matrix.shape) {
                     true => best,
                     false => matrix.layout.plain(),
@@ -260,7 +264,7 @@ impl Shards {
     /// Adds a tensor, or one of those that it becomes.
     fn place(
         &mut self,
-        found: Found,
+        mut found: Found,
         config: &Config,
         place: TensorName,
         change: Option<Change>,
@@ -305,6 +309,18 @@ impl Shards {
                 heads,
                 change,
             });
+        // Experts' matrices that are not made of the same blocks are made of plain numbers.
+        if of_name.format != found.format {
+            let plain = |origin: &Origin| match origin {
+                Origin::Matrix(matrix) => Some(matrix.layout.plain()),
+                Origin::File(_) => None,
+            };
+            let mut origins = of_name.origins.values().chain([&found.origin]);
+            let own = plain(&found.origin);
+            if let (Some(format), true) = (own, origins.all(|origin| plain(origin) == own)) {
+                (of_name.format, found.format) = (format, format);
+            }
+        }
         if of_name.shape != shape || of_name.format != found.format {
             return Err(format!("tensor {name} differs from the other experts'"));
         }

@@ -12,6 +12,7 @@ mod extras;
 mod formats;
 mod heads;
 mod host_experts;
+mod integers;
 #[path = "../../../../candle-rocm/tests/isolated/mod.rs"]
 mod isolated;
 mod latent;

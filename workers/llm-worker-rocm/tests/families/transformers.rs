@@ -35,7 +35,7 @@ fn folder() -> PathBuf {
 }
 
 /// A byte-level tokenizer for the vocabulary of the cases.
-fn tokenizer() -> Json {
+pub fn tokenizer() -> Json {
     let letters = ('a'..='z').map(String::from);
     let texts = ["<pad>", "<s>", "</s>", "Ġ"].map(String::from);
     let vocab: serde_json::Map<String, Json> = texts

@@ -37,6 +37,7 @@ impl Quantization {
         let mut matrix = match scheme {
             Scheme::Float8(shared) => float8(&mut module, shared, known)?,
             Scheme::Float4 { kind, inverted } => float4(&mut module, kind, inverted, files, known)?,
+            Scheme::Integers(packer) => packer.matrix(&mut module, files)?,
         };
         if let Some(other) = module.parts.keys().next() {
             return Err(format!("its {other} is not implemented"));

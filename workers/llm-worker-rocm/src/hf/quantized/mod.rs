@@ -10,6 +10,7 @@
 mod build;
 mod float4;
 mod float8;
+mod integers;
 mod matrix;
 mod names;
 mod parts;

@@ -5,7 +5,7 @@ use crate::hf::files::{plain_format, Stored};
 use std::collections::BTreeMap;
 
 /// The name of each tensor's part behind that of the module.
-const PARTS: [&str; 10] = [
+const PARTS: [&str; 14] = [
     "weight",
     "weight_packed",
     "weight_scale",
@@ -16,6 +16,10 @@ const PARTS: [&str; 10] = [
     "weight_zero_point",
     "weight_g_idx",
     "bias_scale",
+    "qweight",
+    "qzeros",
+    "scales",
+    "g_idx",
 ];
 
 /// What is said of activations and caches.

@@ -1,6 +1,7 @@
 //! `quantization_config`: which modules are quantized, and how.
 
 use super::float4::Kind;
+use super::integers::{self, Packer};
 use super::names::{Pattern, Patterns, Spelling};
 use super::scales::Shared;
 use crate::architectures::ExpertFiles;
@@ -14,6 +15,8 @@ pub(super) enum Scheme {
     /// 4-bit floats (e2m1). Of NVFP4, scales of whole matrices are what weights were multiplied with, and not what they
     /// are to be multiplied with, if they are inverted.
     Float4 { kind: Kind, inverted: bool },
+    /// Integers with scales of groups.
+    Integers(Packer),
 }
 
 /// Modules with one scheme; none for those that stay as they are.
@@ -71,6 +74,15 @@ impl Quantization {
             "compressed-tensors" => compressed_tensors(json)?,
             "modelopt" | "modelopt_fp4" | "modelopt_mxfp8" | "modelopt_mixed" => modelopt(json)?,
             "quark" => quark(json)?,
+            "gptq" => {
+                let packer = integers::gptq(json)?;
+                Quantization::of_all(Scheme::Integers(packer), Patterns::default())?
+            }
+            "awq" => {
+                let key = "modules_to_not_convert";
+                let ignored = Patterns::read(&json[key], key, Spelling::Transformers)?;
+                Quantization::of_all(Scheme::Integers(integers::awq(json)?), ignored)?
+            }
             _ => return refuse("quant_method", &json["quant_method"]),
         };
         for key in BESIDE {
@@ -116,14 +128,14 @@ impl Quantization {
 }
 
 /// What is not implemented.
-fn refuse<T>(key: &str, value: &Json) -> Result<T, String> {
+pub(super) fn refuse<T>(key: &str, value: &Json) -> Result<T, String> {
     Err(format!(
         "config.json: quantization_config: {key} {value} is not implemented; take another quantization of the model, or a GGUF file"
     ))
 }
 
 /// A key that says nothing, or one of these.
-fn only(json: &Json, key: &str, accepted: &[&str]) -> Result<(), String> {
+pub(super) fn only(json: &Json, key: &str, accepted: &[&str]) -> Result<(), String> {
     match &json[key] {
         Json::Null => Ok(()),
         Json::String(value) if accepted.contains(&value.as_str()) => Ok(()),
@@ -217,6 +229,18 @@ fn of_weights(weights: &Json, format: &Json) -> Result<Option<Scheme>, String> {
         let stored = weights["type"].as_str().unwrap_or("int");
         weights["num_bits"].as_u64() == Some(bits) && stored.eq_ignore_ascii_case(kind)
     };
+    if weights["type"]
+        .as_str()
+        .is_none_or(|kind| kind.eq_ignore_ascii_case("int"))
+    {
+        return match format.as_str() {
+            Some("dense") => Ok(None),
+            Some(format @ ("pack-quantized" | "int-quantized" | "naive-quantized")) => {
+                Ok(Some(Scheme::Integers(integers::tensors(weights, format)?)))
+            }
+            _ => refuse("format", format),
+        };
+    }
     if !matches!(weights["symmetric"], Json::Null | Json::Bool(true)) {
         return refuse("weights", weights);
     }
