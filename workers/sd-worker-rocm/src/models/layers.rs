@@ -31,6 +31,8 @@ pub enum Linear {
     Quantized {
         /// `(outputs, inputs)`.
         matrix: QMatMul,
+        /// By what the product is multiplied.
+        factor: Option<f64>,
         /// In the network's arithmetic.
         bias: Option<Tensor>,
         /// Added to the product.
@@ -44,10 +46,18 @@ impl Module for Linear {
             Self::Plain(linear) => linear.forward(x),
             Self::Quantized {
                 matrix,
+                factor,
                 bias,
                 adapter,
             } => {
-                let mut product = quantized_product(matrix, x)?;
+                let mut product = match factor {
+                    None => quantized_product(matrix, x)?,
+                    Some(factor) => {
+                        // Before it is multiplied it may exceed f16.
+                        let product = quantized_product(matrix, &x.to_dtype(DType::F32)?)?;
+                        (product * *factor)?.to_dtype(x.dtype())?
+                    }
+                };
                 if let Some(adapter) = adapter {
                     product = (product + adapter.forward(x)?)?;
                 }
@@ -60,7 +70,7 @@ impl Module for Linear {
     }
 }
 
-/// Rows from which on the CPU multiplies with a matrix of 8-bit floats as f32: unpacked once, products of f32 are
+/// Rows from which on the CPU multiplies with a matrix of 8-bit or 4-bit floats as f32: unpacked once, products of f32 are
 /// faster than those that unpack it as they go.
 const UNPACK_ROWS: usize = 16;
 
@@ -73,7 +83,7 @@ fn quantized_product(matrix: &QMatMul, x: &Tensor) -> Result<Tensor> {
     let wide = x.to_dtype(DType::F32)?.contiguous()?;
     let product = match matrix {
         QMatMul::QTensor(matrix)
-            if matrix.dtype() == GgmlDType::F8E4M3
+            if matches!(matrix.dtype(), GgmlDType::F8E4M3 | GgmlDType::NVFP4)
                 && wide.elem_count() >= UNPACK_ROWS * wide.dim(D::Minus1)? =>
         {
             let matrix = matrix.dequantize(x.device())?;
@@ -100,6 +110,7 @@ pub fn linear(vb: VarBuilder, inputs: usize, outputs: usize) -> Result<Linear> {
         }
         return Ok(Linear::Quantized {
             matrix: QMatMul::from_arc(matrix)?,
+            factor: vb.factor("weight"),
             bias,
             adapter: vb.adapter("weight"),
         });

@@ -11,6 +11,7 @@ use std::sync::Arc;
 pub struct VarBuilder {
     plain: candle_nn::VarBuilder<'static>,
     quantized: Arc<HashMap<String, Arc<QTensor>>>,
+    factors: Arc<HashMap<String, f64>>,
     adapters: Arc<HashMap<String, Adapter>>,
 }
 
@@ -19,6 +20,7 @@ impl From<candle_nn::VarBuilder<'static>> for VarBuilder {
         Self {
             plain,
             quantized: Arc::default(),
+            factors: Arc::default(),
             adapters: Arc::default(),
         }
     }
@@ -39,6 +41,15 @@ impl VarBuilder {
         }
     }
 
+    /// The same with that by which quantized matrices are multiplied, under the matrices' full names.
+    #[must_use]
+    pub fn with_factors(self, factors: HashMap<String, f64>) -> Self {
+        Self {
+            factors: Arc::new(factors),
+            ..self
+        }
+    }
+
     /// The same with what is added to quantized matrices' products, under the matrices' full names.
     #[must_use]
     pub fn with_adapters(self, adapters: HashMap<String, Adapter>) -> Self {
@@ -54,6 +65,7 @@ impl VarBuilder {
         Self {
             plain: self.plain.pp(part),
             quantized: self.quantized.clone(),
+            factors: self.factors.clone(),
             adapters: self.adapters.clone(),
         }
     }
@@ -87,14 +99,24 @@ impl VarBuilder {
     }
 
     fn dequantized(&self, name: &str) -> Result<Option<Tensor>> {
-        let matrix = self.quantized(name);
-        let tensor = matrix.map(|matrix| matrix.dequantize(self.device())?.to_dtype(self.dtype()));
-        tensor.transpose()
+        let Some(matrix) = self.quantized(name) else {
+            return Ok(None);
+        };
+        let mut tensor = matrix.dequantize(self.device())?;
+        if let Some(factor) = self.factor(name) {
+            tensor = (tensor * factor)?;
+        }
+        tensor.to_dtype(self.dtype()).map(Some)
     }
 
     /// A matrix that is quantized.
     pub fn quantized(&self, name: &str) -> Option<Arc<QTensor>> {
         self.quantized.get(&self.full(name)).cloned()
+    }
+
+    /// By what a quantized matrix is multiplied.
+    pub fn factor(&self, name: &str) -> Option<f64> {
+        self.factors.get(&self.full(name)).copied()
     }
 
     /// What is added to a quantized matrix.

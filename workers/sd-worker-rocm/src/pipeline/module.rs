@@ -48,9 +48,9 @@ impl<M> Module<M> {
         build: impl Fn(VarBuilder) -> candle_core::Result<M> + Send + Sync + 'static,
     ) -> Result<Self> {
         let home = if offload { &Device::Cpu } else { device };
-        if let Some((stay, expand)) = weights.float8() {
+        if let Some((stay, expand)) = weights.small() {
             tracing::info!(
-                "{what}: {stay} tensors stay in 8-bit floats, {expand} become {}",
+                "{what}: {stay} tensors in small floats stay so, {expand} become {}",
                 format!("{dtype:?}").to_lowercase()
             );
         }
@@ -96,6 +96,12 @@ impl<M> Module<M> {
                 self.quantized.insert(name.to_string(), Arc::new(matrix));
             }
         }
+        let factors = self.quantized.keys();
+        let factors = factors.filter_map(|name| {
+            let factor = self.weights.factor(name)?;
+            Some((name.clone(), f64::from(factor)))
+        });
+        let factors = factors.collect();
         let adapters = self.adapters.iter().map(|(name, changes)| {
             let adapter = Adapter::new(changes, self.dtype, &self.device)?;
             Ok((name.clone(), adapter))
@@ -103,6 +109,7 @@ impl<M> Module<M> {
         let adapters = adapters.collect::<candle_core::Result<_>>();
         let vb = VarBuilder::from_tensors(self.tensors.clone(), self.dtype, &self.device)
             .with_quantized(self.quantized.clone())
+            .with_factors(factors)
             .with_adapters(adapters.map_err(Error::candle(self.what))?);
         let path = self.weights.any_path().unwrap_or(Path::new("(no file)"));
         let network = Arc::new((self.build)(vb).map_err(of_file(self.what, path))?);

@@ -216,7 +216,7 @@ impl Float8 {
 }
 
 /// `2^(bits - 127)`; 255 is NaN.
-fn power_of_two(bits: u8) -> f32 {
+pub fn power_of_two(bits: u8) -> f32 {
     match bits {
         0 => f32::from_bits(1 << 22),
         255 => f32::NAN,

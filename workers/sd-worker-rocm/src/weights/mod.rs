@@ -4,7 +4,7 @@
 //! |--------------|--------------------------------------------------------------------------------|
 //! | [`bytes`]    | the bytes of a file: mapped, or part of the program                            |
 //! | [`file`](mod@file) | a safetensors file, checked whole before a tensor is taken                     |
-//! | [`float8`]   | matrices of 8-bit floats with their scales                                     |
+//! | [`float8`]   | matrices of 8-bit and 4-bit floats with their scales                           |
 //! | [`folder`]   | a model as diffusers stores it                                                 |
 //! | [`gguf`]     | a GGUF file, whose matrices may stay quantized                                 |
 //! | [`ldm`]      | single-file checkpoints: which model it is, and diffusers' names for its parts |
@@ -26,7 +26,7 @@ use bytes::Bytes;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};
 use candle_core::{DType, Device, Tensor};
 use file::SafetensorsFile;
-use float8::{Layout, Scaled};
+use float8::{Layout, Small};
 use gguf::GgufFile;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -59,9 +59,9 @@ struct Piece {
     /// First row and number of rows, if not all.
     rows: Option<(usize, usize)>,
     transposed: bool,
-    /// How its 8-bit floats become numbers, if it has such.
-    scaled: Option<Arc<Scaled>>,
-    /// Whether a matrix of 8-bit floats may stay one.
+    /// How it becomes numbers, if it is of fewer than 16 bits.
+    scaled: Option<Arc<Small>>,
+    /// Whether such a matrix may stay one.
     stays: bool,
 }
 
@@ -125,7 +125,7 @@ impl Weights {
         Self::of(vec![file], Layout::default())
     }
 
-    /// The same tensors, of which those in 8-bit floats are loaded as wider numbers.
+    /// The same tensors, of which those in small floats are loaded as wider numbers.
     #[must_use]
     pub fn expanded(mut self) -> Self {
         let pieces = self.tensors.values_mut().flatten();
@@ -223,7 +223,7 @@ impl Weights {
     pub fn dtype(&self) -> DType {
         let mut bytes: HashMap<DType, usize> = HashMap::new();
         for piece in self.tensors.values().flatten() {
-            if let Some((dtype, count)) = piece.file.size(&piece.name) {
+            if let Some((dtype, count)) = piece.size() {
                 *bytes.entry(dtype).or_default() += count;
             }
         }
@@ -248,7 +248,7 @@ impl Weights {
     pub fn bytes(&self) -> usize {
         let sizes = self.tensors.values().flatten();
         sizes
-            .filter_map(|piece| piece.file.size(&piece.name))
+            .filter_map(Piece::size)
             .map(|(dtype, count)| dtype.size_in_bytes() * count)
             .sum()
     }
@@ -260,7 +260,7 @@ impl Weights {
             let sizes = pieces.iter();
             let sizes = sizes.filter_map(|piece| {
                 // Of a piece that is a stretch of rows, the rows count.
-                let (stored, whole) = piece.file.size(&piece.name)?;
+                let (stored, whole) = piece.size()?;
                 let count = match (piece.rows, piece.file.shape(&piece.name)) {
                     (Some((_, rows)), Some(shape)) if shape.first().is_some_and(|all| *all > 0) => {
                         whole / shape[0] * rows
@@ -308,7 +308,8 @@ impl Weights {
             && self.shape(name).is_some_and(|shape| shape.len() == 2)
             && pieces
                 .iter()
-                .all(|p| p.quantization() == Some(first) && !p.transposed);
+                .all(|p| p.quantization() == Some(first) && !p.transposed)
+            && pieces.iter().all(|p| p.factor() == pieces[0].factor());
         stays.then_some(first)
     }
 
@@ -329,12 +330,11 @@ impl Weights {
         most.map(|(name, _)| name)
     }
 
-    /// How many tensors in 8-bit floats stay so, and how many become wider numbers; none without any.
-    pub fn float8(&self) -> Option<(usize, usize)> {
-        let in_float8 = self.tensors.iter();
-        let in_float8 = in_float8.filter(|(_, pieces)| pieces.iter().any(|p| p.scaled.is_some()));
-        let (stay, expand): (Vec<_>, Vec<_>) =
-            in_float8.partition(|(name, _)| self.is_quantized(name));
+    /// How many tensors in small floats stay so, and how many become wider numbers; none without any.
+    pub fn small(&self) -> Option<(usize, usize)> {
+        let small = self.tensors.iter();
+        let small = small.filter(|(_, pieces)| pieces.iter().any(|p| p.scaled.is_some()));
+        let (stay, expand): (Vec<_>, Vec<_>) = small.partition(|(name, _)| self.is_quantized(name));
         (!stay.is_empty() || !expand.is_empty()).then_some((stay.len(), expand.len()))
     }
 
@@ -370,6 +370,13 @@ impl Weights {
             QTensor::new(QStorage::from_data(bytes, device, dtype)?, shape)
         };
         load().map_err(of_file("loading weights", self.path(name)))
+    }
+
+    /// By what the numbers of [`Weights::load_quantized`] are multiplied, if that is not 1.
+    pub fn factor(&self, name: &str) -> Option<f32> {
+        let pieces = self.tensors.get(name)?;
+        let factor = pieces.first()?.factor();
+        Some(factor).filter(|factor| *factor != 1.0)
     }
 
     /// All tensors but those of [`Weights::quantized`].
@@ -440,9 +447,24 @@ impl Piece {
                 let [_, columns] = *file.shape(&self.name)? else {
                     return None;
                 };
-                (self.stays && scaled.is_blocks(columns)).then_some(float8::FORMAT)
+                let columns = columns.saturating_mul(scaled.in_byte());
+                scaled.format(columns).filter(|_| self.stays)
             }
         }
+    }
+
+    /// By what the blocks' numbers are multiplied.
+    fn factor(&self) -> f32 {
+        self.scaled.as_ref().map_or(1.0, |scaled| scaled.factor())
+    }
+
+    /// Dtype, [`DType::F8E4M3`] for all small floats, and number of elements of the file's tensor.
+    fn size(&self) -> Option<(DType, usize)> {
+        let (dtype, count) = self.file.size(&self.name)?;
+        Some(match &self.scaled {
+            Some(scaled) => (DType::F8E4M3, count.saturating_mul(scaled.in_byte())),
+            None => (dtype, count),
+        })
     }
 
     /// Rows of bytes of a file's tensor, `row` bytes each, and the number of the first.
@@ -464,7 +486,7 @@ impl Piece {
         Ok((stretch, first))
     }
 
-    /// The bits of 8-bit floats, the number of their first row, and the length of a row.
+    /// The bits of small floats, the number of their first row, and the bytes of a row.
     fn bits(&self) -> candle_core::Result<(Cow<'_, [u8]>, usize, usize)> {
         let Source::Safetensors(file) = &*self.file else {
             candle_core::bail!("{} is in no safetensors file", self.name)
@@ -481,8 +503,8 @@ impl Piece {
     /// The piece's rows as they are quantized.
     fn blocks(&self, dtype: GgmlDType) -> candle_core::Result<Cow<'_, [u8]>> {
         if let Some(scaled) = &self.scaled {
-            let (bits, first, columns) = self.bits()?;
-            let blocks = scaled.blocks(&bits, first, columns);
+            let (bits, first, row) = self.bits()?;
+            let blocks = scaled.blocks(&bits, first, row * scaled.in_byte());
             return blocks.map(Cow::Owned).map_err(|e| self.named(e));
         }
         let (Source::Gguf(file), Some(shape)) = (&*self.file, self.file.shape(&self.name)) else {
@@ -512,6 +534,9 @@ impl Piece {
     /// Shape before it is transposed.
     fn stored_shape(&self) -> Option<Vec<usize>> {
         let mut shape = self.file.shape(&self.name)?;
+        if let (Some(scaled), Some(last)) = (&self.scaled, shape.last_mut()) {
+            *last = last.saturating_mul(scaled.in_byte());
+        }
         if let (Some((_, rows)), Some(first)) = (self.rows, shape.first_mut()) {
             *first = rows;
         }
@@ -522,8 +547,8 @@ impl Piece {
     fn load(&self, dtype: DType, device: &Device) -> candle_core::Result<Tensor> {
         let mut tensor = match (&self.scaled, self.stored_shape()) {
             (Some(scaled), Some(shape)) => {
-                let (bits, first, columns) = self.bits()?;
-                let values = scaled.values(&bits, first, columns);
+                let (bits, first, row) = self.bits()?;
+                let values = scaled.values(&bits, first, row * scaled.in_byte());
                 let values = values.map_err(|e| self.named(e))?;
                 let values = Tensor::from_vec(values, shape, &Device::Cpu)?;
                 values.to_dtype(dtype)?.to_device(device)?

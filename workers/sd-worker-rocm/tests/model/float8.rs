@@ -133,6 +133,8 @@ fn every_layout_of_a_transformer() {
         Stored::ComfyMetadata,
         Stored::Rows,
         Stored::Areas(128),
+        Stored::Mxfp8,
+        Stored::Nvfp4,
     ] {
         let (file, metadata, numbers) = stored(&tensors, layout);
         let path = p.place().join("8.safetensors");
@@ -144,8 +146,12 @@ fn every_layout_of_a_transformer() {
         let (drawn, precision) = draw(&path, &as_it_is, &Device::Cpu);
         let off = apart(&drawn, &expected);
         assert!(off <= 1, "{layout:?}: {off}");
-        let blocks = layout != Stored::Plain(Float8::E5m2);
-        assert_eq!(precision, if blocks { "F8E4M3" } else { "f32" });
+        let blocks = match layout {
+            Stored::Plain(Float8::E5m2) | Stored::Mxfp8 => "f32",
+            Stored::Nvfp4 => "NVFP4",
+            _ => "F8E4M3",
+        };
+        assert_eq!(precision, blocks);
         if layout == Stored::ComfyNew {
             let expand = |options: &mut PipelineOptions| options.expand_fp8 = true;
             let (drawn, precision) = draw(&path, &expand, &Device::Cpu);
@@ -384,7 +390,7 @@ fn memory_halves() {
     let all: usize = tensors.values().map(|tensor| tensor.elem_count()).sum();
     assert!(elements * 10 > all * 8, "{elements} of {all} are in blocks");
     assert_eq!(
-        weights.float8(),
+        weights.small(),
         Some((
             weights.quantized().count(),
             tensors.len() - weights.quantized().count()

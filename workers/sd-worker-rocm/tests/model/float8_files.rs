@@ -111,7 +111,7 @@ fn what_is_not_understood_is_refused() {
             &["a.b.weight", "pre_quant_scale"],
         ),
         (
-            Box::new(put("a.b.weight_scale_2", floats(&[1.0], &[]))),
+            Box::new(put("a.b.weight_scale_2", floats(&[2.0], &[]))),
             &["weight_scale_2"],
         ),
         (
@@ -169,7 +169,44 @@ fn what_is_not_understood_is_refused() {
             Box::new(put("c.weight", raw(Dtype::F8_E8M0, &[1], vec![1]))),
             &["c.weight", "exponents"],
         ),
-        (Box::new(comfy(r#"{"format": "nvfp4"}"#)), &["a.b", "nvfp4"]),
+        (
+            Box::new(comfy(r#"{"format": "int8_tensorwise"}"#)),
+            &["a.b", "int8_tensorwise"],
+        ),
+        (
+            Box::new(comfy(r#"{"format": "nvfp4"}"#)),
+            &["a.b.weight", "Nvfp4"],
+        ),
+        (
+            Box::new(comfy(r#"{"format": "mxfp8"}"#)),
+            &["a.b.weight_scale", "not in 8 bits"],
+        ),
+        (
+            Box::new(|file: &mut File| {
+                comfy(r#"{"format": "mxfp8"}"#)(file);
+                put("a.b.weight_scale", raw(Dtype::U8, &[128, 8], vec![1; 1024]))(file);
+            }),
+            &["a.b.weight_scale", "tiles"],
+        ),
+        (
+            Box::new(|file: &mut File| {
+                comfy(r#"{"format": "nvfp4"}"#)(file);
+                file.get_mut("a.b.weight").unwrap().dtype = Dtype::U8;
+            }),
+            &["has no a.b.weight_scale_2"],
+        ),
+        (
+            Box::new(|file: &mut File| {
+                comfy(r#"{"format": "nvfp4"}"#)(file);
+                file.get_mut("a.b.weight").unwrap().dtype = Dtype::U8;
+                put("a.b.weight_scale_2", floats(&[0.0], &[]))(file);
+                put(
+                    "a.b.weight_scale",
+                    raw(Dtype::F8_E4M3, &[128, 8], vec![1; 1024]),
+                )(file);
+            }),
+            &["a.b.weight_scale", "positive"],
+        ),
         (
             Box::new(comfy(r#"{"format": "float8_e5m2"}"#)),
             &["a.b.weight", "E5m2"],
@@ -193,12 +230,15 @@ fn what_is_not_understood_is_refused() {
             assert!(error.to_string().contains(word), "{error}");
         }
     }
-    let layers = r#"{"layers": {"a.b": {"format": "mxfp8"}}}"#.to_string();
+    let layers = r#"{"layers": {"a.b": {"format": "svdquant"}}}"#.to_string();
     let metadata = [("_quantization_metadata", layers)];
     let error = open(place.path(), &base, &metadata)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("a.b") && error.contains("mxfp8"), "{error}");
+    assert!(
+        error.contains("a.b") && error.contains("svdquant"),
+        "{error}"
+    );
 
     // What is no number is found when the matrix is read, as blocks and as numbers.
     let mut file = base;

@@ -1,7 +1,7 @@
 //! What ComfyUI's files say about their layers: JSON for each, in a tensor `….comfy_quant` or all together in the
 //! file's metadata.
 
-use super::super::file::Float8;
+use crate::weights::file::Float8;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -19,11 +19,22 @@ const WITHOUT_EFFECT: [&str; 4] = [
     "scale_dtype",
 ];
 
+/// A layer's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// 8-bit floats with scales as they are.
+    Float8(Float8),
+    /// 8-bit floats (e4m3) with a power of two for each 32 in a row, in tiles.
+    Mxfp8,
+    /// 4-bit floats with a scale for each 16 in a row, in tiles, and one for all.
+    Nvfp4,
+}
+
 /// A layer's settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layer {
-    /// Its floats.
-    pub kind: Float8,
+    /// How its weights are stored.
+    pub format: Format,
     /// Rows and columns for which there is a scale, if that is said.
     pub area: Option<[usize; 2]>,
 }
@@ -41,13 +52,17 @@ impl Layer {
 
     fn of_settings(settings: &Map<String, Value>) -> Result<Self, String> {
         let format = settings.get("format").and_then(Value::as_str);
-        // The last two are those of converters beside ComfyUI.
-        let kind = match format.unwrap_or("none") {
-            "float8_e4m3fn" | "float8_e4m3fn_rowwise" | "float8_e4m3fn_blockwise" => Float8::E4m3,
-            "float8_e5m2" => Float8::E5m2,
+        let format = match format.unwrap_or("none") {
+            // The last two are those of converters beside ComfyUI.
+            "float8_e4m3fn" | "float8_e4m3fn_rowwise" | "float8_e4m3fn_blockwise" => {
+                Format::Float8(Float8::E4m3)
+            }
+            "float8_e5m2" => Format::Float8(Float8::E5m2),
+            "mxfp8" => Format::Mxfp8,
+            "nvfp4" => Format::Nvfp4,
             other => {
                 return Err(format!(
-                    "weights in ComfyUI's format {other} are not implemented; float8_e4m3fn and float8_e5m2 are, and GGUF files"
+                    "weights in ComfyUI's format {other} are not implemented; float8_e4m3fn, float8_e5m2, mxfp8 and nvfp4 are, and GGUF files"
                 ))
             }
         };
@@ -70,7 +85,7 @@ impl Layer {
                 }
             }
         }
-        Ok(Self { kind, area })
+        Ok(Self { format, area })
     }
 }
 
@@ -99,20 +114,22 @@ mod tests {
     #[test]
     fn formats_are_followed_or_named() {
         let of = |json: &str| Layer::of_json(json.as_bytes());
-        let layer = |kind, area| Ok(Layer { kind, area });
-        let plain = layer(Float8::E4m3, None);
+        let layer = |format, area| Ok(Layer { format, area });
+        let e4m3 = Format::Float8(Float8::E4m3);
+        let plain = layer(e4m3, None);
         assert_eq!(of(r#"{"format": "float8_e4m3fn"}"#), plain);
         let more =
             r#"{"format": "float8_e4m3fn", "full_precision_matrix_mult": true, "convrot": false}"#;
         assert_eq!(of(more), plain);
         assert_eq!(
             of(r#"{"format": "float8_e5m2"}"#),
-            layer(Float8::E5m2, None)
+            layer(Format::Float8(Float8::E5m2), None)
         );
         let blocks = r#"{"format": "float8_e4m3fn_blockwise", "group_size": 64}"#;
-        assert_eq!(of(blocks), layer(Float8::E4m3, Some([64, 64])));
+        assert_eq!(of(blocks), layer(e4m3, Some([64, 64])));
+        assert_eq!(of(r#"{"format": "mxfp8"}"#), layer(Format::Mxfp8, None));
+        assert_eq!(of(r#"{"format": "nvfp4"}"#), layer(Format::Nvfp4, None));
         for (json, word) in [
-            (r#"{"format": "nvfp4"}"#, "nvfp4"),
             (r#"{"format": "int8_tensorwise"}"#, "int8_tensorwise"),
             (r#"{"format": 8}"#, "format none"),
             ("{}", "format none"),
@@ -128,10 +145,10 @@ mod tests {
         }
         let all =
             layers(r#"{"format_version": "1.0", "layers": {"a.b": {"format": "float8_e4m3fn"}}}"#);
-        assert_eq!(all.unwrap()["a.b"].kind, Float8::E4m3);
-        let refused = layers(r#"{"layers": {"a.b": {"format": "mxfp8"}}}"#).unwrap_err();
+        assert_eq!(all.unwrap()["a.b"].format, e4m3);
+        let refused = layers(r#"{"layers": {"a.b": {"format": "svdquant_w4a4"}}}"#).unwrap_err();
         assert!(
-            refused.contains("a.b") && refused.contains("mxfp8"),
+            refused.contains("a.b") && refused.contains("svdquant_w4a4"),
             "{refused}"
         );
         assert!(layers("{}").unwrap_err().contains(METADATA));

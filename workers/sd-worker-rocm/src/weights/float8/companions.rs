@@ -3,15 +3,18 @@
 //! | Beside `….weight`                         | Is                                                             |
 //! |-------------------------------------------|----------------------------------------------------------------|
 //! | `….weight_scale`, `….weight_scale_inv`, `….scale_weight` | by what its floats are multiplied               |
+//! | `….weight_scale_2`                        | by what all of them are multiplied besides, in ComfyUI's nvfp4 |
 //! | `….input_scale`, `….scale_input`          | the scale of its inputs, which are not quantized here          |
 //! | `….comfy_quant`                           | ComfyUI's settings                                             |
 //!
-//! `scaled_fp8` marks a whole file. Any other tensor beside a matrix of 8-bit floats is refused: to leave out a scale
-//! of an unknown name would be a picture of noise.
+//! `scaled_fp8` marks a whole file. Any other tensor beside such a matrix is refused: to leave out a scale of an unknown
+//! name would be a picture of noise.
 
-use super::super::file::{SafetensorsFile, Stored};
-use super::comfy::{self, Layer};
-use super::{Layout, Scaled};
+use super::comfy::{self, Format, Layer};
+use super::float4::Float4;
+use super::tiles::untiled;
+use super::{Layout, Scaled, Small};
+use crate::weights::file::{power_of_two, Float8, SafetensorsFile, Stored};
 use candle_core::DType;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
@@ -21,13 +24,13 @@ use worker::{Error, Result};
 /// Tensors of 8-bit floats, and those that only say how others are stored.
 #[derive(Debug, Default)]
 pub struct Found {
-    scaled: HashMap<String, Arc<Scaled>>,
+    scaled: HashMap<String, Arc<Small>>,
     companions: HashSet<String>,
 }
 
 impl Found {
-    /// How the 8-bit floats of a tensor become numbers, if it has such.
-    pub fn scaled(&self, name: &str) -> Option<&Arc<Scaled>> {
+    /// How a tensor of fewer than 16 bits becomes numbers, if it is one.
+    pub fn scaled(&self, name: &str) -> Option<&Arc<Small>> {
         self.scaled.get(name)
     }
 
@@ -55,6 +58,7 @@ impl Role {
             "input_scale" | "scale_input" => Some(Self::Input),
             comfy::MARK | "scaled_fp8" => Some(Self::Mark),
             "scale_weight" => Some(Self::Scale),
+            "weight_scale_2" => Some(Self::Scale),
             _ if last.ends_with("weight_scale") || last.ends_with("weight_scale_inv") => {
                 Some(Self::Scale)
             }
@@ -79,7 +83,10 @@ struct Search<'a> {
     layout: Layout,
 }
 
-/// The 8-bit floats of some files that belong together, with their scales.
+/// What is read, or what is wrong.
+type Read<T> = std::result::Result<T, String>;
+
+/// The 8-bit and 4-bit floats of some files that belong together, with their scales.
 ///
 /// # Errors
 /// [`Error::BadModel`] names what is missing, does not fit, or is not understood.
@@ -103,11 +110,11 @@ pub fn find(files: &[&SafetensorsFile], layout: Layout) -> Result<Found> {
     for (name, file) in &search.tensors {
         if Role::of(name).is_some() {
             found.companions.insert(name.to_string());
-        } else if let Some((scaled, scale)) = search
-            .scaled(name, file)
+        } else if let Some((scaled, scales)) = search
+            .small(name, file)
             .map_err(|reason| bad(file, format!("{name}: {reason}")))?
         {
-            used.extend(scale);
+            used.extend(scales);
             found.scaled.insert(name.to_string(), Arc::new(scaled));
         }
     }
@@ -120,6 +127,35 @@ fn bad(file: &SafetensorsFile, reason: String) -> Error {
         path: file.path().to_path_buf(),
         reason,
     }
+}
+
+/// The scales of one byte in a tensor.
+fn bytes(file: &SafetensorsFile, name: &str) -> Read<Vec<u8>> {
+    match (file.bytes(name), file.stored(name)) {
+        (
+            Some(bytes),
+            Some(Stored::Float8(Float8::E4m3) | Stored::Exponents | Stored::Plain(DType::U8)),
+        ) => Ok(bytes.to_vec()),
+        (_, stored) => Err(format!("{name} is stored as {stored:?}, not in 8 bits")),
+    }
+}
+
+/// Scales of a matrix of 8-bit floats that are powers of two for 32 in a row, in tiles.
+fn mxfp8(tiled: &[u8], [rows, columns]: [usize; 2]) -> Read<Scaled> {
+    const GROUP: usize = 32;
+    if !columns.is_multiple_of(GROUP) {
+        return Err(format!("rows of {columns} are no groups of {GROUP}"));
+    }
+    let shape = [rows, columns / GROUP];
+    let scales = untiled(tiled, shape)?.into_iter().map(power_of_two);
+    let area = Some([1, GROUP]);
+    Scaled::new(
+        Float8::E4m3,
+        scales.collect(),
+        &shape,
+        [rows, columns],
+        area,
+    )
 }
 
 impl Search<'_> {
@@ -138,26 +174,24 @@ impl Search<'_> {
         Ok(())
     }
 
-    /// How a tensor's 8-bit floats become numbers, if it has such, and the name of its scale.
-    fn scaled(
-        &self,
-        name: &str,
-        file: &SafetensorsFile,
-    ) -> std::result::Result<Option<(Scaled, Option<String>)>, String> {
+    /// How a tensor of fewer than 16 bits becomes numbers, if it is one, and the names of its scales.
+    fn small(&self, name: &str, file: &SafetensorsFile) -> Read<Option<(Small, Vec<String>)>> {
         let (Some(stored), Some(size)) = (file.stored(name), file.rows_and_columns(name)) else {
             return Ok(None);
         };
         let layer = name.strip_suffix(".weight");
         let layer = layer.and_then(|layer| self.layers.get(layer));
-        let kind = match (stored, layer) {
-            (Stored::Float8(kind), None) => kind,
-            (Stored::Float8(kind), Some(layer)) if layer.kind == kind => kind,
+        let format = match (stored, layer.map(|layer| layer.format)) {
+            (Stored::Float8(kind), None) => Format::Float8(kind),
+            (Stored::Float8(kind), Some(Format::Float8(said))) if said == kind => {
+                Format::Float8(kind)
+            }
+            (Stored::Float8(Float8::E4m3), Some(Format::Mxfp8)) => Format::Mxfp8,
             // They may lie in bytes without a name.
-            (Stored::Plain(DType::U8), Some(layer)) => layer.kind,
-            (_, Some(layer)) => {
+            (Stored::Plain(DType::U8), Some(format)) => format,
+            (_, Some(format)) => {
                 return Err(format!(
-                    "stored as {stored:?}, and the file says {:?}",
-                    layer.kind
+                    "stored as {stored:?}, and the file says {format:?}"
                 ))
             }
             (Stored::Plain(_), None) => return Ok(None),
@@ -169,39 +203,62 @@ impl Search<'_> {
             }
         };
         self.check_beside(name)?;
-        let mut scales = scale_names(name).into_iter();
-        let scales: Vec<String> = scales
-            .by_ref()
-            .filter(|scale| self.tensors.contains_key(scale.as_str()))
-            .collect();
-        let scale = match scales.as_slice() {
-            [] if file.shape(name).is_some_and(|shape| shape.len() == 2)
-                && name.ends_with("weight")
-                && (layer.is_some() || self.layout.scaled) =>
-            {
+        let is_matrix = file.shape(name).is_some_and(|shape| shape.len() == 2);
+        let must = is_matrix && name.ends_with("weight") && (layer.is_some() || self.layout.scaled);
+        let scales = scale_names(name).into_iter();
+        let scales = scales.filter(|scale| self.tensors.contains_key(scale.as_str()));
+        let scale = match &scales.collect::<Vec<_>>()[..] {
+            [scale] => Some(scale.clone()),
+            [] if must => {
                 return Err(
                     "has no scale, and the file or its config.json says that it has one"
                         .to_string(),
                 )
             }
-            [] => return Ok(Some((Scaled::plain(kind), None))),
-            [scale] => scale.clone(),
+            [] => None,
             [one, two, ..] => return Err(format!("has two scales, {one} and {two}")),
         };
+        let (Some(scale), true) = (&scale, is_matrix || matches!(format, Format::Float8(_))) else {
+            return match format {
+                Format::Float8(kind) => Ok(Some((Small::Eight(Scaled::plain(kind)), Vec::new()))),
+                format => Err(format!("is no matrix, and the file says {format:?}")),
+            };
+        };
         let place = self.tensors[scale.as_str()];
-        let numbers = place.numbers(&scale)?;
         let area = layer.and_then(|layer| layer.area).or(self.layout.area);
-        let scale_shape = place.shape(&scale).unwrap_or_default();
-        let scaled = Scaled::new(kind, numbers, scale_shape, size, area)
-            .map_err(|reason| format!("{scale}: {reason}"))?;
-        Ok(Some((scaled, Some(scale))))
+        let of_scale = |reason: String| format!("{scale}: {reason}");
+        let mut used = vec![scale.clone()];
+        let small = match format {
+            Format::Float8(kind) => {
+                let (numbers, shape) = (place.numbers(scale)?, place.shape(scale));
+                let scaled = Scaled::new(kind, numbers, shape.unwrap_or_default(), size, area);
+                Small::Eight(scaled.map_err(of_scale)?)
+            }
+            Format::Mxfp8 => Small::Eight(mxfp8(&bytes(place, scale)?, size).map_err(of_scale)?),
+            Format::Nvfp4 => {
+                let whole = format!("{scale}_2");
+                let place_of_whole = self.tensors.get(whole.as_str());
+                let place_of_whole = place_of_whole.ok_or_else(|| format!("has no {whole}"))?;
+                let factor = match place_of_whole.numbers(&whole)?[..] {
+                    [factor] => factor,
+                    ref all => return Err(format!("{whole} has {} numbers", all.len())),
+                };
+                used.push(whole);
+                let [rows, bytes_of_row] = size;
+                let columns = bytes_of_row.saturating_mul(2);
+                let scales = bytes(place, scale)?;
+                let scaled = Float4::new(factor, &scales, [rows, columns]);
+                Small::Four(scaled.map_err(of_scale)?)
+            }
+        };
+        Ok(Some((small, used)))
     }
 
-    /// Whether all that lies beside a tensor of 8-bit floats is understood.
-    fn check_beside(&self, name: &str) -> std::result::Result<(), String> {
+    /// Whether all that lies beside such a tensor is understood.
+    fn check_beside(&self, name: &str) -> Read<()> {
         let unknown = |beside: &str| {
             Err(format!(
-                "is in 8-bit floats, and {beside} beside it is nothing that is known; it may be a scale"
+                "is in small floats, and {beside} beside it is nothing that is known; it may be a scale"
             ))
         };
         if name.ends_with("weight") || name.ends_with("bias") {
@@ -240,7 +297,7 @@ impl Search<'_> {
             }
             let numbers = file.numbers(name).map_err(|reason| bad(file, reason))?;
             if numbers.iter().any(|number| *number != 1.0) {
-                let reason = format!("{name} is a scale, but not of a matrix of 8-bit floats");
+                let reason = format!("{name} is a scale, but not of a matrix in small floats");
                 return Err(bad(file, reason));
             }
         }

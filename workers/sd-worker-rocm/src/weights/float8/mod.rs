@@ -1,10 +1,12 @@
-//! Matrices of 8-bit floats with their scales.
+//! Matrices of 8-bit floats, and of 4-bit floats, with their scales.
 //!
 //! | Module       | Gives                                                                      |
 //! |--------------|----------------------------------------------------------------------------|
 //! | `companions` | the scales of each matrix, found by the names that makers give them        |
 //! | `comfy`      | what ComfyUI's files say about their layers                                |
 //! | `config`     | what a folder's `quantization_config` says                                 |
+//! | `float4`     | matrices of 4-bit floats                                                   |
+//! | `tiles`      | scales in the order in which others' tensor cores read them                |
 //!
 //! A matrix whose scales are those of 64 neighbours in a row or of more becomes blocks of [`GgmlDType::F8E4M3`], which
 //! hold the same numbers. Everything else becomes floating-point numbers when it is loaded. Names of models play no
@@ -13,6 +15,8 @@
 mod comfy;
 mod companions;
 mod config;
+mod float4;
+mod tiles;
 
 pub use companions::find;
 pub use config::Layout;
@@ -20,10 +24,68 @@ pub use config::Layout;
 use super::file::Float8;
 use candle_core::quantized::GgmlDType;
 use candle_core::{bail, Result};
+use float4::Float4;
 use rayon::prelude::*;
 
+/// How a tensor of fewer than 16 bits becomes numbers.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Small {
+    /// Of 8-bit floats.
+    Eight(Scaled),
+    /// Of 4-bit floats.
+    Four(Float4),
+}
+
+impl Small {
+    /// Elements in a byte.
+    pub fn in_byte(&self) -> usize {
+        match self {
+            Self::Eight(_) => 1,
+            Self::Four(_) => 2,
+        }
+    }
+
+    /// The format of whole blocks that hold the same numbers, if rows of so many elements are such.
+    pub fn format(&self, columns: usize) -> Option<GgmlDType> {
+        match self {
+            Self::Eight(scaled) => scaled.is_blocks(columns).then_some(FORMAT),
+            Self::Four(scaled) => scaled.format(columns),
+        }
+    }
+
+    /// By what the blocks' numbers are multiplied.
+    pub fn factor(&self) -> f32 {
+        match self {
+            Self::Eight(_) => 1.0,
+            Self::Four(scaled) => scaled.factor(),
+        }
+    }
+
+    /// Rows as blocks, the first of them row `first` of the matrix. `bits` are whole rows of `columns` elements.
+    ///
+    /// # Errors
+    /// If one of the floats is not a number, or rows are no whole blocks.
+    pub fn blocks(&self, bits: &[u8], first: usize, columns: usize) -> Result<Vec<u8>> {
+        match self {
+            Self::Eight(scaled) => scaled.blocks(bits, first, columns),
+            Self::Four(scaled) => scaled.blocks(bits, first, columns),
+        }
+    }
+
+    /// Rows as numbers; arguments are those of [`Small::blocks`].
+    ///
+    /// # Errors
+    /// If one of the floats is not a finite number.
+    pub fn values(&self, bits: &[u8], first: usize, columns: usize) -> Result<Vec<f32>> {
+        match self {
+            Self::Eight(scaled) => scaled.values(bits, first, columns),
+            Self::Four(scaled) => Ok(scaled.values(bits, first, columns)),
+        }
+    }
+}
+
 /// The format of matrices that stay 8 bits.
-pub const FORMAT: GgmlDType = GgmlDType::F8E4M3;
+const FORMAT: GgmlDType = GgmlDType::F8E4M3;
 
 /// Bytes of a block's scale, which lies before its elements.
 const SCALE: usize = 4;
@@ -110,6 +172,7 @@ impl Scaled {
     pub fn is_blocks(&self, columns: usize) -> bool {
         let width = self.area[1];
         self.kind == Float8::E4m3
+            && columns > 0
             && columns.is_multiple_of(FORMAT.block_size())
             && (width.is_multiple_of(FORMAT.block_size()) || width >= columns)
     }
@@ -260,10 +323,9 @@ mod tests {
             [1.0, -1.25, 57344.0]
         );
         assert!(wide.values(&[], 0, 0).unwrap().is_empty());
-        assert!(Scaled::plain(Float8::E4m3)
-            .blocks(&[], 0, 0)
-            .unwrap()
-            .is_empty());
+        let plain = Scaled::plain(Float8::E4m3);
+        assert!(plain.blocks(&[], 0, COLUMNS).unwrap().is_empty());
+        assert!(!plain.is_blocks(0));
     }
 
     #[test]

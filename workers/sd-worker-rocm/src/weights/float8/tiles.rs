@@ -22,6 +22,10 @@ pub fn untiled(tiled: &[u8], [rows, columns]: [usize; 2]) -> Result<Vec<u8>, Str
             tiled.len()
         ));
     }
+    if columns == 0 {
+        // However many rows there are.
+        return Ok(Vec::new());
+    }
     let place = |row: usize, column: usize| {
         let tile = row / height * across + column / width;
         let row = row % height;
@@ -54,6 +58,7 @@ mod tests {
         let tiled: Vec<u8> = (0..512).map(|at| (at / 16) as u8).collect();
         let rows = untiled(&tiled, [128, 4]).unwrap();
         assert_eq!([rows[5 * 4], rows[37 * 4 + 1], rows[127 * 4]], [5, 5, 31]);
+        assert!(untiled(&[], [usize::MAX, 0]).unwrap().is_empty());
         for size in [[128, 5], [129, 4], [usize::MAX, 4], [128, 0]] {
             assert!(untiled(&tiled, size).unwrap_err().contains("do not fit"));
         }
