@@ -14,10 +14,42 @@ struct Safetensors {
 
 pub(crate) fn target() -> Box<dyn Target> {
     let files = corpus::files("safetensors").into_iter();
+    let files = files.map(|(_, bytes)| bytes);
     Box::new(Safetensors {
-        corpus: files.map(|(_, bytes)| bytes).collect(),
+        corpus: files.chain([small_floats()]).collect(),
         folder: tempfile::tempdir().expect("a folder for files can be made"),
     })
+}
+
+/// Matrices in 8-bit and 4-bit floats with their scales, as ComfyUI writes them.
+fn small_floats() -> Vec<u8> {
+    let tensors: [(&str, &str, &[usize], &[u8]); 9] = [
+        ("a.weight", "F8_E4M3", &[2, 64], &[0x3a; 128]),
+        (
+            "a.weight_scale",
+            "F32",
+            &[2, 1],
+            &[0, 0, 128, 63, 0, 0, 0, 63],
+        ),
+        ("a.input_scale", "F32", &[], &[0, 0, 128, 63]),
+        ("b.weight", "U8", &[1, 32], &[0x5a; 32]),
+        ("b.weight_scale", "F8_E4M3", &[128, 4], &[0x38; 512]),
+        ("b.weight_scale_2", "F32", &[], &[0, 0, 128, 63]),
+        ("b.comfy_quant", "U8", &[19], br#"{"format": "nvfp4"}"#),
+        ("c.bias", "F8_E5M2", &[3], &[0x3c, 0xbc, 0]),
+        ("scaled_fp8", "F8_E4M3", &[0], &[]),
+    ];
+    let mut header = serde_json::Map::new();
+    let mut data = Vec::new();
+    for (name, dtype, shape, bytes) in tensors {
+        let offsets = [data.len(), data.len() + bytes.len()];
+        data.extend(bytes);
+        let about = serde_json::json!({"dtype": dtype, "shape": shape, "data_offsets": offsets});
+        header.insert(name.to_string(), about);
+    }
+    let header = serde_json::Value::Object(header).to_string();
+    let length = (header.len() as u64).to_le_bytes();
+    [&length[..], header.as_bytes(), &data].concat()
 }
 
 /// Damages a file: the tree of its header mostly, with a length that fits, else its bytes.
@@ -54,7 +86,12 @@ impl Target for Safetensors {
         // Each looks at other things; what one refuses another may take.
         let taken = [
             Weights::open(&path)
-                .and_then(|weights| weights.load_all(DType::F32, &Device::Cpu))
+                .and_then(|weights| {
+                    for name in weights.quantized() {
+                        weights.load_quantized(name, &Device::Cpu)?;
+                    }
+                    weights.load_all(DType::F32, &Device::Cpu)
+                })
                 .is_ok(),
             LoraFile::open(&path)
                 .and_then(|lora| lora.deltas(1.0, &[], &Device::Cpu))
