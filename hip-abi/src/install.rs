@@ -45,10 +45,18 @@ pub fn find_library(program: &Path, name: &str, package: &str) -> io::Result<Pat
 /// # Errors
 /// Those of the file system.
 pub fn install(library: &Path, root: &Path) -> io::Result<()> {
+    link(library, root, NAMES)
+}
+
+/// Writes links to `library` of these names into `lib/` of `root`.
+///
+/// # Errors
+/// Those of the file system.
+pub fn link(library: &Path, root: &Path, names: &[&str]) -> io::Result<()> {
     let library = library.canonicalize()?;
     let lib = root.join("lib");
     std::fs::create_dir_all(&lib)?;
-    for name in NAMES {
+    for name in names {
         let link = lib.join(name);
         // Another process may install the same thing: the new link is renamed into place.
         let temporary = lib.join(format!(".{name}.{}", std::process::id()));

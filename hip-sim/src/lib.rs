@@ -1,6 +1,6 @@
-//! HIP, hiprtc and rocBLAS on the CPU: a test instrument for machines without an AMD GPU.
+//! HIP, hiprtc, rocBLAS and hipBLASLt on the CPU: a test instrument for machines without an AMD GPU.
 //!
-//! The crate is built as a shared library with AMD's C ABI ([`hip`], [`hiprtc`], [`rocblas`], [`miopen`], [`rccl`]),
+//! The crate is built as a shared library with AMD's C ABI ([`hip`], [`hiprtc`], [`rocblas`], [`hipblaslt`], [`miopen`], [`rccl`]),
 //! which programs load in place of ROCm, and as a Rust library: [`client`] for tests of such programs, [`install`] to lay the
 //! shared library out as a ROCm folder.
 //!
@@ -12,6 +12,7 @@
 //! | `memory`, `shadow` | the reserved address range: heaps, guard zones, poison, what kernels may access |
 //! | `peers` | links between devices |
 //! | [`rocblas`] | handles and matrix products |
+//! | [`hipblaslt`] | products of 8-bit floats with scales |
 //! | [`rccl`] | communicators whose ranks are threads or processes |
 //! | [`control`] | counters, injected failures, wrong results and findings |
 //!
@@ -34,6 +35,7 @@ mod wrong;
 pub mod client;
 pub mod control;
 pub mod hip;
+pub mod hipblaslt;
 pub mod hiprtc;
 pub mod install;
 pub mod miopen;

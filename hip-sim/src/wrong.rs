@@ -22,6 +22,10 @@ const BLAS_ABORT: u32 = 1 << 4;
 const LISTED: u32 = 1 << 5;
 /// Some link between devices gives wrong data.
 const LINK: u32 = 1 << 6;
+/// Products of hipBLASLt have a wrong element.
+pub(crate) const HIPBLASLT: u32 = 1 << 7;
+/// The first product of hipBLASLt ends the process.
+const HIPBLASLT_EXIT: u32 = 1 << 8;
 
 /// Where a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,8 @@ enum Fault {
     Kernel(String),
     /// Products of this type, and of these transpositions if any, have a wrong element.
     Blas(&'static str, Option<(bool, bool)>),
+    /// Products of hipBLASLt take so many milliseconds longer.
+    HipblasltSlow(u64),
     /// Convolutions of this type have a wrong element.
     Miopen(&'static str),
     /// Long copies have a wrong word.
@@ -78,6 +84,8 @@ impl Wrong {
                 ("matrix-layout", "") => flags |= MATRIX_LAYOUT,
                 ("graph", "") => flags |= GRAPH,
                 ("blas-abort", "") => flags |= BLAS_ABORT,
+                ("hipblaslt", "") => flags |= HIPBLASLT,
+                ("hipblaslt-exit", "") => flags |= HIPBLASLT_EXIT,
                 ("abort", n) => abort_at = n.parse().ok().filter(|n| *n > 0).ok_or_else(unknown)?,
                 _ => list.push(parse(kind, value).ok_or_else(unknown)?),
             }
@@ -194,6 +202,26 @@ impl Wrong {
             std::process::abort();
         }
     }
+
+    /// Milliseconds that products of hipBLASLt take longer.
+    pub fn hipblaslt_delay(&self) -> Option<u64> {
+        if !self.is_on(LISTED) {
+            return None;
+        }
+        let delay = |f: &Fault| match f {
+            Fault::HipblasltSlow(delay) => Some(*delay),
+            _ => None,
+        };
+        self.list().iter().find_map(delay)
+    }
+
+    /// Ends the process at a product of hipBLASLt, if that was asked for, as one does that has lost a file of kernels.
+    pub fn hipblaslt(&self) {
+        if self.is_on(HIPBLASLT_EXIT) {
+            eprintln!("hipBLASLt: no kernels for this product (injected by hip-sim)");
+            std::process::exit(1);
+        }
+    }
 }
 
 fn parse(kind: &str, value: &str) -> Option<Fault> {
@@ -214,6 +242,7 @@ fn parse(kind: &str, value: &str) -> Option<Fault> {
                 Fault::Blas(dtype(name)?, Some(ops))
             }
         },
+        "hipblaslt-slow" => Fault::HipblasltSlow(value.parse().ok()?),
         "miopen" => Fault::Miopen(dtype(value).filter(|d| *d != "f64")?),
         "copy" => Fault::Copy(match value {
             "h2d" => Direction::HostToDevice,
@@ -271,6 +300,8 @@ mod tests {
         wrong.set("graph,blas:f32").unwrap();
         assert!(wrong.is_on(GRAPH) && !wrong.is_on(FLIPPED_LANE));
         assert!(wrong.spoils_product("f32", (true, true)) && wrong.stuck_words().is_empty());
+        wrong.set("hipblaslt,hipblaslt-slow:20").unwrap();
+        assert!(wrong.is_on(super::HIPBLASLT) && wrong.hipblaslt_delay() == Some(20));
         wrong.set("link:2-1").unwrap();
         assert!(wrong.spoils_link(1, 2) && wrong.spoils_link(2, 1) && !wrong.spoils_link(0, 1));
         wrong.set("link").unwrap();
@@ -290,6 +321,8 @@ mod tests {
             "blas",
             "blas:i8",
             "blas:f32:ab",
+            "hipblaslt:f16",
+            "hipblaslt-slow",
             "kernel:",
             "miopen:f64",
             "copy:up",
