@@ -71,6 +71,16 @@ named! {
 }
 
 named! {
+    /// Who multiplies f8e4m3 with scales; see [`blas::scaled_matmul`](crate::blas::scaled_matmul).
+    ScaledMultiplier or "auto" {
+        /// hipBLASLt, what it can compute.
+        Hipblaslt = "hipblaslt",
+        /// Kernels of our own.
+        Own = "own",
+    }
+}
+
+named! {
     /// The ways to multiply a quantized matrix with some columns.
     Path or "auto" {
         /// One pass over the matrix for up to [`MATVEC_MAX_COLUMNS`](crate::ops::quantized::MATVEC_MAX_COLUMNS)
@@ -145,6 +155,12 @@ const MATMUL: Variable = one_of(
     "auto",
     "who multiplies matrices of floats; auto is rocBLAS where it can work, unless `tune` found our own kernels faster",
 );
+const FP8_GEMM: Variable = one_of(
+    "CANDLE_ROCM_FP8_GEMM",
+    ScaledMultiplier::NAMES,
+    "auto",
+    "who multiplies f8e4m3 with scales of tensors or rows; auto is our own kernels, unless `tune_scaled` found hipBLASLt faster",
+);
 const QMATMUL: Variable = one_of(
     "CANDLE_ROCM_QMATMUL",
     Path::NAMES,
@@ -185,13 +201,17 @@ const VERIFY: Variable = one_of(
 
 /// The variables that a device reads. [`candle_rocm_kernels::VARIABLES`] has those that concern the compiling of
 /// kernels.
-pub const VARIABLES: [Variable; 7] = [MATMUL, QMATMUL, ATTENTION, MIOPEN, SYNC, ALLOC, VERIFY];
+pub const VARIABLES: [Variable; 8] = [
+    MATMUL, FP8_GEMM, QMATMUL, ATTENTION, MIOPEN, SYNC, ALLOC, VERIFY,
+];
 
 /// The settings of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Who multiplies matrices of floats, if not who suits best.
     pub matmul: Option<Multiplier>,
+    /// Who multiplies f8e4m3 with scales, if not who was found to be faster.
+    pub scaled: Option<ScaledMultiplier>,
     /// The path of quantized products, if not the one that suits best.
     pub quantized: Option<Path>,
     /// The tier of attention, if not the one that suits best.
@@ -210,6 +230,7 @@ impl Default for Config {
     fn default() -> Self {
         Config {
             matmul: None,
+            scaled: None,
             quantized: None,
             attention: None,
             miopen: Mode::Fast,
@@ -235,6 +256,7 @@ impl Config {
         let forced = |of: Variable| index(of).map(|index| index.checked_sub(1));
         Ok(Config {
             matmul: forced(MATMUL)?.map(|index| Multiplier::ALL[index]),
+            scaled: forced(FP8_GEMM)?.map(|index| ScaledMultiplier::ALL[index]),
             quantized: forced(QMATMUL)?.map(|index| Path::ALL[index]),
             attention: forced(ATTENTION)?.map(|index| Tier::ALL[index]),
             miopen: Mode::ALL[index(MIOPEN)?],

@@ -11,16 +11,20 @@ const CALLS: u32 = 4;
 pub(crate) fn fastest(device: &Device, mut call: impl FnMut() -> Result<()>) -> Result<Duration> {
     // Compiles, loads, and fills the allocator's cache.
     call()?;
-    let (start, end) = (Event::new(device)?, Event::new(device)?);
     let mut best = Duration::MAX;
     for _ in 0..REPEATS {
-        start.record(device.stream())?;
-        for _ in 0..CALLS {
-            call()?;
-        }
-        end.record(device.stream())?;
-        end.synchronize()?;
-        best = best.min(end.elapsed_since(&start)? / CALLS);
+        let calls = || (0..CALLS).try_for_each(|_| call());
+        best = best.min(once(device, calls)? / CALLS);
     }
     Ok(best)
+}
+
+/// The time of what one call enqueues.
+pub(crate) fn once(device: &Device, call: impl FnOnce() -> Result<()>) -> Result<Duration> {
+    let (start, end) = (Event::new(device)?, Event::new(device)?);
+    start.record(device.stream())?;
+    call()?;
+    end.record(device.stream())?;
+    end.synchronize()?;
+    end.elapsed_since(&start)
 }

@@ -24,7 +24,7 @@ impl Size {
     /// Every size.
     pub const ALL: [Self; 3] = [Size::Few, Size::Narrow, Size::Wide];
 
-    fn of(least: usize) -> Self {
+    pub(super) fn of(least: usize) -> Self {
         match least {
             0..=8 => Size::Few,
             9..=128 => Size::Narrow,
@@ -32,7 +32,7 @@ impl Size {
         }
     }
 
-    fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Size::Few => "few",
             Size::Narrow => "narrow",

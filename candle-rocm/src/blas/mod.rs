@@ -9,6 +9,7 @@ mod handle;
 mod library;
 mod measured;
 mod operand;
+mod scaled;
 mod tensile;
 mod tune;
 
@@ -21,6 +22,7 @@ pub use backend::{multiplier, refusal};
 pub use handle::prepare;
 pub use measured::{Class, Size};
 use operand::{Operand, Placed};
+pub use scaled::{forget_scaled, scaled_matmul, tune_scaled, ScaledTiming};
 use std::ffi::c_int;
 pub use tune::{forget, tune, Timing};
 

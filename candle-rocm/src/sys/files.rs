@@ -69,6 +69,9 @@ pub const LIBRARY_FILES: &[LibraryFile] = &[
     linux("librocblas", Some(7), "librocblas.so.5"),
     linux("librocblas", Some(6), "librocblas.so.4"),
     linux("librocblas", None, "librocblas.so"),
+    linux("libhipblaslt", Some(7), "libhipblaslt.so.1"),
+    linux("libhipblaslt", Some(6), "libhipblaslt.so.0"),
+    linux("libhipblaslt", None, "libhipblaslt.so"),
     // The same for both: only the place tells to which it belongs.
     linux("libMIOpen", None, "libMIOpen.so.1"),
     linux("libMIOpen", None, "libMIOpen.so"),
@@ -80,6 +83,7 @@ pub const LIBRARY_FILES: &[LibraryFile] = &[
     windows("libhiprtc", Some(7), "hiprtc0701.dll"),
     windows("libhiprtc", Some(6), "hiprtc0605.dll"),
     windows("librocblas", None, "rocblas.dll"),
+    windows("libhipblaslt", None, "libhipblaslt.dll"),
     windows("libMIOpen", None, "MIOpen.dll"),
     windows("librccl", None, "rccl.dll"),
 ];
@@ -108,6 +112,7 @@ mod tests {
             "libamdhip64",
             "libhiprtc",
             "librocblas",
+            "libhipblaslt",
             "libMIOpen",
             "librccl",
         ] {

@@ -7,6 +7,7 @@
 mod abi;
 pub mod files;
 pub mod hip;
+pub mod hipblaslt;
 pub mod hiprtc;
 pub mod loader;
 pub mod miopen;
@@ -36,6 +37,7 @@ pub fn symbols() -> Vec<Symbol> {
         hip::Hip::SYMBOLS,
         hiprtc::Hiprtc::SYMBOLS,
         rocblas::RocBlas::SYMBOLS,
+        hipblaslt::HipBlasLt::SYMBOLS,
         miopen::MiOpen::SYMBOLS,
         rccl::Rccl::SYMBOLS,
     ]

@@ -6,7 +6,7 @@ use super::product::Product;
 use super::state::{features_of, instruction_name, State};
 use super::store::{Form, Outcome};
 use super::trial::{self, Trial};
-use crate::config::{Allocation, Config, Mode, Verify};
+use crate::config::{Allocation, Config, Mode, ScaledMultiplier, Verify};
 use crate::module::Function;
 use crate::sync::lock;
 use crate::{DeclaredKernel, Device, Error, Family, Matrix, Result};
@@ -278,6 +278,7 @@ fn bench(device: &Device) -> Result<Device> {
     }
     let config = Config {
         matmul: None,
+        scaled: Some(ScaledMultiplier::Own),
         quantized: None,
         attention: None,
         miopen: Mode::Off,

@@ -201,6 +201,16 @@ pub(crate) fn difference_of(dtype: DType, got: &[u8], want: &[u8]) -> Option<Str
         DType::F16 => 0.1,
         _ => 0.25,
     };
+    difference_within(dtype, got, want, tolerance)
+}
+
+/// The same within a share of the magnitude that the caller knows.
+pub(crate) fn difference_within(
+    dtype: DType,
+    got: &[u8],
+    want: &[u8],
+    tolerance: f64,
+) -> Option<String> {
     difference(&decode(dtype, got), &decode(dtype, want), tolerance)
 }
 

@@ -28,7 +28,7 @@ mod trial;
 pub(crate) use admit::{function, install, Finding, Keep};
 #[doc(hidden)] // For tests.
 pub use admit::{try_kernel, Tried};
-pub(crate) use bench::difference_of;
+pub(crate) use bench::{difference_of, difference_within};
 pub(crate) use libraries::{
     check_composable, compare_with_own, or_reason, product_is_right, refused_product,
 };

@@ -190,6 +190,9 @@ fn comparison(op: CompareOp, x: f64, y: f64) -> f64 {
 }
 
 pub(super) fn cast(device: &Device, kernel: &DeclaredKernel) -> Finding {
+    if kernel.name == "halve_f8e4m3_fnuz" {
+        return halved(device);
+    }
     let types = split_dtype(&kernel.name).and_then(|(head, to)| Some((split_dtype(head)?.1, to)));
     let Some((from, to)) = types else {
         return unknown(kernel);
@@ -215,6 +218,25 @@ pub(super) fn cast(device: &Device, kernel: &DeclaredKernel) -> Finding {
         }
     }
     Ok(None)
+}
+
+/// Every byte of f8e4m3, over and over.
+fn halved(device: &Device) -> Finding {
+    let bytes: Vec<u8> = (0..COUNT).map(|i| i as u8).collect();
+    let x = device.upload(&bytes)?;
+    let view = crate::View::contiguous(&x, DType::F8E4M3, &[COUNT], &[1]);
+    spoil_memory(device, COUNT)?;
+    let out = ops::cast::halve_fnuz(device, &view)?;
+    let want: Vec<f64> = bytes.iter().map(|&byte| f64::from(fnuz(byte))).collect();
+    compare(device, &out, DType::U8, &want)
+}
+
+fn fnuz(byte: u8) -> u8 {
+    match byte {
+        0x7f | 0xff => 0x80,
+        0x80 => 0,
+        _ => byte,
+    }
 }
 
 fn twice(values: &[f64]) -> Vec<f64> {
