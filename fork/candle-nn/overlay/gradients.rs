@@ -195,4 +195,21 @@ impl CustomOp3 for Without {
             _ => candle::bail!("{}: the result is not on the CPU", self.name),
         }
     }
+
+    #[cfg(feature = "rocm")]
+    fn rocm_fwd(
+        &self,
+        _: &candle::RocmStorage,
+        _: &Layout,
+        _: &candle::RocmStorage,
+        _: &Layout,
+        _: &candle::RocmStorage,
+        _: &Layout,
+    ) -> Result<(candle::RocmStorage, Shape)> {
+        use candle::backend::BackendStorage;
+        let result = self.result.force_contiguous()?;
+        let (storage, layout) = result.storage_and_layout();
+        let storage = rocm::storage(&storage)?.try_clone(layout)?;
+        Ok((storage, layout.shape().clone()))
+    }
 }

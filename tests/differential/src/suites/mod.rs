@@ -9,6 +9,7 @@ mod elementwise;
 mod faults;
 mod flash_attn;
 mod flash_training;
+mod float8;
 mod fused;
 mod fused_gradients;
 mod paged;
@@ -30,6 +31,7 @@ pub fn suites() -> Vec<Suite> {
         faults::SUITES,
         flash_attn::SUITES,
         flash_training::SUITES,
+        float8::SUITES,
         fused::SUITES,
         fused_gradients::SUITES,
         paged::SUITES,
