@@ -100,7 +100,17 @@ fn checks_of_products_launch_their_kernels_and_find_them_right() {
 
 #[test]
 fn checks_of_quantized_products_launch_their_kernels_and_find_them_right() {
-    try_families(&["quantized/mat", "moe/quantized"]);
+    let formats = ["small", "k", "codebook", "levels"];
+    let each = |kind: &str| formats.map(|format| format!("quantized/{kind}_{format}"));
+    let families = [each("matvec"), each("matmul")].concat();
+    let mut families: Vec<&str> = families.iter().map(String::as_str).collect();
+    families.extend(["quantized/matmul_halves", "moe/quantized"]);
+    try_families(&families);
+}
+
+#[test]
+fn checks_of_8_bit_floats_launch_their_kernels_and_find_them_right() {
+    try_families(&["quantized/matvec_f8", "quantized/matmul_f8", "moe/f8"]);
 }
 
 /// A folder with the objects that the tests have compiled so far, without what they found.
@@ -300,6 +310,38 @@ fn quantized_is_right(device: &Device, columns: usize) {
     );
 }
 
+/// Vectors times a matrix of 8-bit floats, of which every second one is 1 and the others are -1/2.
+fn floats_are_right(device: &Device, columns: usize) {
+    let (rows, k) = (75, 256);
+    let scale = |block: usize| 0.01 + block as f32 / 1e5;
+    let blocks: Vec<u8> = (0..rows * k / 64)
+        .flat_map(|block| {
+            let elements = (0..64).map(|i| if i % 2 == 0 { 0x38 } else { 0xb0 });
+            scale(block).to_le_bytes().into_iter().chain(elements)
+        })
+        .collect();
+    let buffer = device.upload(&blocks).unwrap();
+    let x: Vec<f32> = Rng::new(8).vec(columns * k, -1.0, 1.0);
+    let xs = upload(device, &x);
+    let dims = [columns, k];
+    let matrix = QuantizedMatrix::new(Format::F8E4M3, &buffer, rows, k);
+    let strides = row_major(&dims);
+    let x_view = view::<f32>(&xs, &dims, &strides);
+    let out = linear(device, &matrix, &x_view, &Epilogue::default()).unwrap();
+    let of = |row: usize, i: usize| f64::from(scale((row * k + i) / 64));
+    let want: Vec<f64> = (0..columns * rows)
+        .map(|at| {
+            let (row, x) = (at % rows, &x[at / rows * k..][..k]);
+            let term = |(i, x): (usize, &f32)| {
+                f64::from(*x) * of(row, i) * if i % 2 == 0 { 1.0 } else { -0.5 }
+            };
+            x.iter().enumerate().map(term).sum()
+        })
+        .collect();
+    let got = download::<f32>(device, &out);
+    assert_close(&got, &want, 1e-8, "product of 8-bit floats");
+}
+
 #[test]
 fn lanes_that_read_their_neighbours_go_through_lds() {
     let test = "lanes_that_read_their_neighbours_go_through_lds";
@@ -345,6 +387,7 @@ fn matrices_in_another_layout_are_not_used() {
     with_fault(test, "matrix-layout", "instructions/matrix", |device| {
         attention_is_right(device);
         quantized_is_right(device, 40);
+        floats_are_right(device, 40);
     });
 }
 
@@ -372,6 +415,19 @@ fn a_quantized_product_that_is_wrong_is_made_in_another_way() {
             off.iter().any(|off| off.name.ends_with("matmul_wide_q8_0")),
             "{off:?}"
         );
+    });
+}
+
+#[test]
+fn a_product_of_8_bit_floats_that_is_wrong_is_made_in_another_way() {
+    let test = "a_product_of_8_bit_floats_that_is_wrong_is_made_in_another_way";
+    let what = "quantized/matvec_f8/matvec_f8_e4m3_f32_1";
+    with_fault(test, "kernel:mat*_f8_e4m3*", what, |device| {
+        floats_are_right(device, 1);
+        floats_are_right(device, 40);
+        let off = device.verification().switched_off;
+        let name = "matmul_wide_f8_e4m3_f32";
+        assert!(off.iter().any(|off| off.name.ends_with(name)), "{off:?}");
     });
 }
 

@@ -41,8 +41,9 @@ pub(in crate::ops) struct Packed {
 }
 
 impl Packed {
-    /// `x` of `[..., k]`, which [`check`] has found to fit.
+    /// `x` of `[..., k]`, which was found to fit.
     pub(in crate::ops) fn new(device: &Device, x: &View, k: usize) -> Result<Self> {
+        let outer = x.dims.split_last().map_or(x.dims, |(_, outer)| outer);
         let size = x.dtype.size_in_bytes();
         let start = x.buffer.as_ptr().wrapping_byte_add(x.offset * size);
         let lies_so = x.is_contiguous() && (start as usize).is_multiple_of(ALIGNMENT);
@@ -54,7 +55,7 @@ impl Packed {
             raw: Vectors {
                 x: copy.as_ref().map_or(start, Buffer::as_ptr).cast_const(),
                 stride: k as u32,
-                columns: (x.elem_count() / k.max(1)) as u32,
+                columns: outer.iter().product::<usize>() as u32,
             },
             _copy: copy,
         })
