@@ -44,22 +44,22 @@ impl Block {
         layer: usize,
         pass: &Pass,
     ) -> Result<()> {
-        let normed = |stream: &mut Residual, norm: &Option<Norm>, quantized| match norm {
-            Some(norm) => stream.normed(norm, quantized),
+        let normed = |stream: &mut Residual, norm: &Option<Norm>, wanted| match norm {
+            Some(norm) => stream.normed(norm, wanted),
             None => Ok(stream.sum()?.into()),
         };
-        let quantized = self.mixer.takes_quantized();
-        let input = normed(stream, &self.attention_norm, quantized)?;
+        let wanted = self.mixer.wants(stream.rows()?)?;
+        let input = normed(stream, &self.attention_norm, wanted)?;
         let mixed = self.mixer.forward(&input, memories, layer, pass)?;
         self.restart(stream, &input)?;
         let Some(feed_forward) = &self.feed_forward else {
             let mixed = self.mixed(mixed)?;
             return stream.add(self.finish(mixed, &self.attention_post_norm)?);
         };
-        let quantized = feed_forward.takes_quantized();
+        let wanted = feed_forward.wants(stream.rows()?)?;
         if self.parallel {
             let input = match &self.ffn_norm {
-                Some(_) => normed(stream, &self.ffn_norm, quantized)?,
+                Some(_) => normed(stream, &self.ffn_norm, wanted)?,
                 None => input,
             };
             let fed = feed_forward.forward(&input)?;
@@ -78,7 +78,7 @@ impl Block {
             Some(_) => Some(stream.sum()?),
             None => None,
         };
-        let input = normed(stream, &self.ffn_norm, quantized)?;
+        let input = normed(stream, &self.ffn_norm, wanted)?;
         let mut fed = self.fed(feed_forward.forward(&input)?)?;
         self.restart(stream, &input)?;
         if let (Some(beside), Some(before)) = (&self.beside, &before) {

@@ -8,6 +8,7 @@
 
 use super::crossing::Passed;
 use super::graphs::{Begin, Graphs, Recorded, Tries};
+use super::input::Wanted;
 use super::lora::Scales;
 use super::memory::{StateBatch, NO_STATE};
 use super::model::LeftOfDecode;
@@ -568,7 +569,10 @@ impl Prepared {
             Passed::Stream(stream) => stream,
             Passed::Crossing(crossing) => return Ok(crossing),
         };
-        let hidden = stream.normed(network.norm()?, network.output()?.takes_quantized())?;
+        let hidden = stream.normed(
+            network.norm()?,
+            Wanted::integers(network.output()?.takes_quantized()),
+        )?;
         network.share_hidden(&hidden.floats)?;
         Ok(vec![network.logits(&hidden)?.contiguous()?])
     }

@@ -183,6 +183,14 @@ impl Linear {
             && matches!(&self.weight, Weight::Rocm(blocks) if blocks.takes_quantized())
     }
 
+    /// Whether it multiplies so many rows of activations as 8-bit floats, as norms give them, on a GPU.
+    pub(super) fn takes_float8(&self, rows: usize) -> Result<bool> {
+        match &self.weight {
+            Weight::Rocm(blocks) if self.extras.order.is_none() => blocks.takes_float8(rows),
+            _ => Ok(false),
+        }
+    }
+
     /// `(rows, inputs)` to `(rows, outputs)`.
     pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
         let product = match self.extras.ordered(x)? {
@@ -263,6 +271,16 @@ impl Linear {
         let [gate, up] = Self::forward_each([gate, up], x)?;
         fused::gate_mul(activation, &gate, &up)
     }
+}
+
+/// Whether each of them [takes](Linear::takes_float8) 8-bit floats.
+pub(super) fn all_take_float8(linears: &[&Linear], rows: usize) -> Result<bool> {
+    for linear in linears {
+        if !linear.takes_float8(rows)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn try_array<T, const N: usize>(mut next: impl FnMut() -> Result<T>) -> Result<[T; N]> {

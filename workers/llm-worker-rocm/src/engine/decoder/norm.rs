@@ -1,6 +1,6 @@
 //! Norms, and the residual stream between them.
 
-use super::input::Input;
+use super::input::{Input, Wanted};
 use super::rocm;
 use super::traits::NormKind;
 use candle_core::{Result, Tensor};
@@ -97,14 +97,18 @@ impl Residual {
         Ok(self.sum.clone())
     }
 
-    /// The stream behind a norm; in 8 bits as well, where that is `quantized` for what comes next and the device has it
-    /// in one.
-    pub(super) fn normed(&mut self, norm: &Norm, quantized: bool) -> Result<Input> {
+    /// Rows of the stream.
+    pub(super) fn rows(&self) -> Result<usize> {
+        self.sum.dim(0)
+    }
+
+    /// The stream behind a norm; in 8 bits as well, where those are wanted for what comes next and the device has it in
+    /// one.
+    pub(super) fn normed(&mut self, norm: &Norm, wanted: Wanted) -> Result<Input> {
         let addend = self.addend.take();
-        if quantized && norm.kind == NormKind::Rms && norm.bias.is_none() {
-            if let Some((sum, input)) =
-                rocm::norm_quantize(&norm.weight, norm.epsilon, &self.sum, addend.as_ref())?
-            {
+        if norm.kind == NormKind::Rms && norm.bias.is_none() {
+            let (weight, addend) = ((&norm.weight, norm.epsilon), addend.as_ref());
+            if let Some((sum, input)) = rocm::norm_quantize(wanted, weight, &self.sum, addend)? {
                 if let Some(sum) = sum {
                     self.sum = sum;
                 }

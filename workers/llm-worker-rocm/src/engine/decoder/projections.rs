@@ -1,7 +1,7 @@
 //! Queries, keys and values.
 
 use super::input::Input;
-use super::linear::Linear;
+use super::linear::{all_take_float8, Linear};
 use super::norm::Norm;
 use candle_core::{bail, Result, Tensor};
 
@@ -42,6 +42,17 @@ impl Projections {
             Self::Tied { query, key } => query.takes_quantized() && key.takes_quantized(),
             Self::Query(query) => query.takes_quantized(),
         }
+    }
+
+    /// Whether it multiplies so many rows of activations as 8-bit floats, as norms give them, on a GPU.
+    pub(super) fn takes_float8(&self, rows: usize) -> Result<bool> {
+        let all = match self {
+            Self::Together(all) => vec![all],
+            Self::Apart { query, key, value } => vec![query, key, value],
+            Self::Tied { query, key } => vec![query, key],
+            Self::Query(query) => vec![query],
+        };
+        all_take_float8(&all, rows)
     }
 
     /// `(tokens, width)` to three tensors of `(tokens, heads, size)`, whose tokens may lie apart.

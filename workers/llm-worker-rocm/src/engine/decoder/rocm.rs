@@ -1,7 +1,7 @@
 //! Quantized matrices on AMD GPUs, where activations are quantized once for all matrices that they meet.
 
 use super::experts::{Choice, Scores};
-use super::input::Input;
+use super::input::{Input, Quantized, Wanted};
 use super::lora::StackAdapters;
 use candle_core::op::BackpropOp;
 use candle_core::quantized::rocm::QRocmStorage;
@@ -71,11 +71,6 @@ impl Blocks {
         self.matrix().format.has_integers()
     }
 
-    /// The input in 8 bits, if it has come so and is multiplied so.
-    fn quantized<'x>(&self, x: &'x Input) -> Option<&'x QuantizedActivations> {
-        x.quantized.as_ref().filter(|_| self.takes_quantized())
-    }
-
     pub(super) fn rows(&self, ids: &Tensor) -> Result<Tensor> {
         let (storage, layout) = ids.storage_and_layout();
         let rows =
@@ -84,8 +79,23 @@ impl Blocks {
         Ok(tensor(rows, (layout.shape().elem_count(), self.inputs)))
     }
 
+    /// Whether it multiplies so many rows of f32 as 8-bit floats, as norms give them.
+    pub(super) fn takes_float8(&self, rows: usize) -> Result<bool> {
+        let matrix = self.matrix();
+        if Scaling::of(matrix.format) != Some(Scaling::Steps) {
+            return Ok(false);
+        }
+        let device = matrix.buffer.device();
+        Ok(quantized::takes_float8(
+            device,
+            &matrix,
+            rows,
+            DeviceDType::F32,
+        )?)
+    }
+
     pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
-        if let Some(activations) = self.quantized(x) {
+        if let Some(activations) = self.in_eight_bits(x) {
             return self.product(activations, &x.floats);
         }
         let (storage, layout) = x.floats.storage_and_layout();
@@ -94,14 +104,29 @@ impl Blocks {
         Ok(tensor(y, shape))
     }
 
+    /// The input in 8 bits, where it is in those that the matrix takes.
+    fn in_eight_bits<'a>(&self, x: &'a Input) -> Option<&'a Quantized> {
+        x.quantized
+            .as_ref()
+            .filter(|activations| match activations {
+                Quantized::Integers(_) => self.takes_quantized(),
+                Quantized::Floats(x) => Scaling::of(self.matrix().format) == Some(x.scaling()),
+            })
+    }
+
     /// The product with activations, in the dtype of `like`.
-    fn product(&self, activations: &QuantizedActivations, like: &Tensor) -> Result<Tensor> {
+    fn product(&self, activations: &Quantized, like: &Tensor) -> Result<Tensor> {
         let (storage, _) = like.storage_and_layout();
         let device = rocm(storage.deref())?.buffer().device();
         let to = device_dtype(like.dtype())?;
-        let epilogue = Epilogue::default();
-        let y = quantized::linear_quantized(device, &self.matrix(), activations, &epilogue, to)?;
-        wrap(like, y, (activations.columns(), self.outputs))
+        let (matrix, epilogue) = (self.matrix(), Epilogue::default());
+        let y = match activations {
+            Quantized::Integers(x) => {
+                quantized::linear_quantized(device, &matrix, x, &epilogue, to)?
+            }
+            Quantized::Floats(x) => quantized::linear_float8(device, &matrix, x, &epilogue, to)?,
+        };
+        wrap(like, y, (like.dim(0)?, self.outputs))
     }
 }
 
@@ -122,8 +147,12 @@ fn wrap_f32(like: &Tensor, buffer: Buffer, shape: (usize, usize)) -> Result<Tens
 
 /// Products of one input with each matrix.
 pub(super) fn forward_each(matrices: &[&Blocks], x: &Input) -> Result<Vec<Tensor>> {
-    if x.quantized.is_some() {
-        return matrices.iter().map(|matrix| matrix.forward(x)).collect();
+    let in_eight_bits: Option<Vec<_>> = matrices.iter().map(|m| m.in_eight_bits(x)).collect();
+    if let Some(activations) = in_eight_bits {
+        let products = matrices.iter().zip(activations);
+        return products
+            .map(|(matrix, activations)| matrix.product(activations, &x.floats))
+            .collect();
     }
     let (storage, layout) = x.floats.storage_and_layout();
     let storage = rocm(storage.deref())?;
@@ -132,11 +161,8 @@ pub(super) fn forward_each(matrices: &[&Blocks], x: &Input) -> Result<Vec<Tensor
     let (count, dtype) = (x.floats.dim(0)?, device_dtype(x.floats.dtype())?);
     if let Some(scaling) = float8_of_all(device, matrices, count, dtype)? {
         let activations = FloatActivations::quantize(device, &view, scaling)?;
-        let product = |matrix: &&Blocks| {
-            let (blocks, epilogue) = (matrix.matrix(), Epilogue::default());
-            let y = quantized::linear_float8(device, &blocks, &activations, &epilogue, dtype)?;
-            wrap(&x.floats, y, (count, matrix.outputs))
-        };
+        let activations = Quantized::Floats(activations);
+        let product = |matrix: &&Blocks| matrix.product(&activations, &x.floats);
         return matrices.iter().map(product).collect();
     }
     for matrix in matrices {
@@ -144,7 +170,7 @@ pub(super) fn forward_each(matrices: &[&Blocks], x: &Input) -> Result<Vec<Tensor
             return matrices.iter().map(|matrix| matrix.forward(x)).collect();
         }
     }
-    let activations = QuantizedActivations::quantize(device, &view)?;
+    let activations = Quantized::Integers(QuantizedActivations::quantize(device, &view)?);
     let product = |matrix: &&Blocks| matrix.product(&activations, &x.floats);
     matrices.iter().map(product).collect()
 }
@@ -187,12 +213,20 @@ pub(super) fn gated(
     let (storage, layout) = x.floats.storage_and_layout();
     let storage = rocm(storage.deref())?;
     let device = storage.buffer().device();
-    let (outputs, quantized) = (gate.outputs, gate.quantized(x));
+    let outputs = gate.outputs;
+    let in_eight_bits = gate.in_eight_bits(x);
     let (gate, up) = (gate.matrix(), up.matrix());
-    let buffer = match quantized {
+    let buffer = match in_eight_bits {
         Some(activations) => {
             let to = device_dtype(x.floats.dtype())?;
-            quantized::gated_quantized(device, &gate, &up, activations, activation, to)?
+            match activations {
+                Quantized::Integers(x) => {
+                    quantized::gated_quantized(device, &gate, &up, x, activation, to)?
+                }
+                Quantized::Floats(x) => {
+                    quantized::gated_float8(device, &gate, &up, x, activation, to)?
+                }
+            }
         }
         None => quantized::gated(device, &gate, &up, &storage.view(layout, OP)?, activation)?,
     };
@@ -207,18 +241,33 @@ pub(super) fn gains_by_quantized(x: &Tensor, (rows, width): (usize, usize)) -> b
     x.device().is_rocm() && x.dtype() == DType::F32 && rows <= FEW_ROWS && width % 32 == 0
 }
 
-/// The RMS norm of f32 and the same in 8 bits, behind `x + addend` if there is one, which comes first; none where that
-/// is not for the device.
+/// The RMS norm of f32, by a weight and an epsilon, and the same in 8 bits, behind `x + addend` if there is one, which
+/// comes first; none where that is not for the device.
 pub(super) fn norm_quantize(
-    weight: &Tensor,
-    epsilon: f32,
+    wanted: Wanted,
+    by: (&Tensor, f32),
     x: &Tensor,
     addend: Option<&Tensor>,
 ) -> Result<Option<(Option<Tensor>, Input)>> {
     let (rows, width) = x.dims2()?;
-    if !gains_by_quantized(x, (rows, width)) {
-        return Ok(None);
+    match wanted {
+        Wanted::Integers if gains_by_quantized(x, (rows, width)) => {
+            norm_in_eight_bits(by, x, addend, Quantized::Integers).map(Some)
+        }
+        Wanted::Floats if x.device().is_rocm() && x.dtype() == DType::F32 => {
+            norm_in_eight_bits(by, x, addend, Quantized::Floats).map(Some)
+        }
+        _ => Ok(None),
     }
+}
+
+fn norm_in_eight_bits<Q: norms::InEightBits>(
+    (weight, epsilon): (&Tensor, f32),
+    x: &Tensor,
+    addend: Option<&Tensor>,
+    as_input: fn(Q) -> Quantized,
+) -> Result<(Option<Tensor>, Input)> {
+    let (rows, width) = x.dims2()?;
     let (storage, layout) = x.storage_and_layout();
     let storage = rocm(storage.deref())?;
     let device = storage.buffer().device();
@@ -240,9 +289,9 @@ pub(super) fn norm_quantize(
     };
     let input = Input {
         floats: wrap(x, normed.floats, (rows, width))?,
-        quantized: Some(normed.quantized),
+        quantized: Some(as_input(normed.quantized)),
     };
-    Ok(Some((sum, input)))
+    Ok((sum, input))
 }
 
 /// Computes something of tensors on the device.

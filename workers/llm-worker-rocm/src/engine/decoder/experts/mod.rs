@@ -15,8 +15,8 @@ pub use routing::{Routing, Scores};
 pub(super) use streamer::Streamer;
 pub(crate) use streamer::KIND as MEASURED_EXPERTS;
 
-use super::input::Input;
-use super::linear::Linear;
+use super::input::{Input, Wanted};
+use super::linear::{all_take_float8, Linear};
 use super::lora::Active;
 use super::rocm;
 use super::traits::ClampedGate;
@@ -211,6 +211,21 @@ impl FeedForward {
             Self::Plain { up, .. } | Self::Xielu { up, .. } => up.takes_quantized(),
             Self::Mixture(_) => false,
         }
+    }
+
+    /// The 8 bits that all that it does first takes so many rows in.
+    pub(super) fn wants(&self, rows: usize) -> Result<Wanted> {
+        let float8 = match self {
+            Self::Gated { gate, up, .. } | Self::Sparse { gate, up, .. } => {
+                all_take_float8(&[gate, up], rows)?
+            }
+            Self::Plain { up, .. } | Self::Xielu { up, .. } => up.takes_float8(rows)?,
+            Self::Mixture(_) => false,
+        };
+        Ok(match float8 {
+            true => Wanted::Floats,
+            false => Wanted::integers(self.takes_quantized()),
+        })
     }
 
     pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {

@@ -2,7 +2,7 @@
 
 use super::Pass;
 use crate::engine::decoder::config::Base;
-use crate::engine::decoder::input::Input;
+use crate::engine::decoder::input::{Input, Quantized};
 use crate::engine::decoder::linear::Linear;
 use crate::engine::decoder::memory::LayerMemory;
 use crate::engine::decoder::norm::Norm;
@@ -210,7 +210,7 @@ impl Attention {
             let (floats, quantized) = cache.attend_quantized(query, batch, &scores)?;
             return Ok(Input {
                 floats: floats.reshape(shape)?,
-                quantized: Some(quantized),
+                quantized: Some(Quantized::Integers(quantized)),
             });
         }
         let attended = cache.attend(query, batch, &scores)?;

@@ -28,7 +28,7 @@ pub(super) use state_space::{Mamba, Mamba2};
 
 use super::config::Base;
 use super::experts::FeedForward;
-use super::input::Input;
+use super::input::{Input, Wanted};
 use super::media::MediaPass;
 use super::memory::{LayerMemory, StateBatch, StatePart};
 use super::rotary::TurnedRows;
@@ -145,6 +145,19 @@ impl Mixer {
             }
             Self::FeedForward(feed_forward) => feed_forward.takes_quantized(),
         }
+    }
+
+    /// The 8 bits that all that it does first takes so many rows in.
+    pub(super) fn wants(&self, rows: usize) -> Result<Wanted> {
+        let float8 = match self {
+            Self::Attention(attention) => attention.projections.takes_float8(rows)?,
+            Self::FeedForward(feed_forward) => return feed_forward.wants(rows),
+            Self::Latent(_) | Self::Recurrent(_) | Self::Both(_) => false,
+        };
+        Ok(match float8 {
+            true => Wanted::Floats,
+            false => Wanted::integers(self.takes_quantized()),
+        })
     }
 
     /// Bytes of what a token leaves in its caches.
