@@ -3,9 +3,12 @@
 mod common;
 mod isolated;
 
-use candle_rocm::ops::quantized::{forget, multiplies_floats, tune, Format, QuantizedMatrix};
-use candle_rocm::{DType, Device, Error};
-use common::device;
+use candle_rocm::ops::quantized::{
+    forget, linear, multiplies_floats, tune, Epilogue, Format, QuantizedMatrix,
+};
+use candle_rocm::{DType, Device, Error, View};
+use common::{device, download, upload};
+use half::bf16;
 use std::path::{Path, PathBuf};
 
 const FORMAT: Format = Format::Q4_0;
@@ -107,6 +110,52 @@ fn reads_what_another_left() {
         let device = device();
         assert!(!as_floats(&device, 100));
         assert!(as_floats(&device, 101));
+    }
+}
+
+/// 8-bit floats are compared with dequantized ones, which take vectors of 16 bits above the crossover.
+#[test]
+fn products_of_8_bit_floats_are_measured() {
+    let name = "products_of_8_bit_floats_are_measured";
+    let folder = cache_of_its_own();
+    in_child(name, folder.path(), || {
+        let measured = std::env::var_os(CACHE).unwrap();
+        let (crossover, timings) = tune(&device(), Format::F8E4M3, (64, 256)).unwrap();
+        assert!(timings
+            .iter()
+            .all(|t| !t.matmul.is_zero() && !t.bf16.is_zero()));
+        let path = file();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let above = crossover
+            .above
+            .map_or("never".to_string(), |n| n.to_string());
+        assert!(text.ends_with(&format!("\nf8_e4m3\t{above}\n")), "{text}");
+        let (header, _) = text.split_once('\n').unwrap();
+        std::fs::write(&path, format!("{header}\nf8_e4m3\t8\n")).unwrap();
+        let environment = [(CACHE, measured.to_str().unwrap())];
+        isolated::in_child("multiplies_on_both_sides", &environment, || {});
+    });
+}
+
+/// The later process of the test above.
+#[test]
+fn multiplies_on_both_sides() {
+    if !isolated::is_child("multiplies_on_both_sides") {
+        return;
+    }
+    let device = device();
+    // Blocks of ones, times a power of two: exact on every path.
+    let block = [&0.25f32.to_le_bytes()[..], &[0x38; 64]].concat();
+    let weights = device.upload(&block.repeat(3 * 2)).unwrap();
+    let weights = QuantizedMatrix::new(Format::F8E4M3, &weights, 3, 128);
+    for columns in [8, 9, 40] {
+        let (dims, strides) = ([columns, 128], [128, 1]);
+        let x = vec![bf16::from_f32(0.5); columns * 128];
+        let x = upload(&device, &x);
+        let x = View::contiguous(&x, DType::BF16, &dims, &strides);
+        let y = linear(&device, &weights, &x, &Epilogue::default()).unwrap();
+        let want = vec![bf16::from_f32(16.0); columns * 3];
+        assert_eq!(download::<bf16>(&device, &y), want);
     }
 }
 

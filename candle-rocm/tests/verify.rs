@@ -110,7 +110,11 @@ fn checks_of_quantized_products_launch_their_kernels_and_find_them_right() {
 
 #[test]
 fn checks_of_8_bit_floats_launch_their_kernels_and_find_them_right() {
-    try_families(&["quantized/matvec_f8", "quantized/matmul_f8", "moe/f8"]);
+    let kinds = ["matvec_f8", "matmul_f8", "matmul_float8", "matmul_mx"];
+    let families = kinds.map(|kind| format!("quantized/{kind}"));
+    let mut families: Vec<&str> = families.iter().map(String::as_str).collect();
+    families.push("moe/f8");
+    try_families(&families);
 }
 
 /// A folder with the objects that the tests have compiled so far, without what they found.
