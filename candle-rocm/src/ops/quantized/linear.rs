@@ -1,7 +1,8 @@
 //! Quantized matrices times vectors of floats, by whichever path is the fastest.
 
 use super::few::{self, few};
-use super::float8::{float8, multiplies_float8, FloatActivations, Scaling};
+use super::float8::{float8, multiplies_float8};
+use super::float_activations::{FloatActivations, Scaling};
 use super::floats;
 use super::halves::{self, gated_halves, halves};
 use super::matrix::{check_blocks_of_32, Epilogue, QuantizedMatrix};

@@ -11,6 +11,7 @@ mod dequantize;
 mod embedding;
 mod few;
 pub(crate) mod float8;
+mod float_activations;
 pub(super) mod floats;
 pub(super) mod format;
 pub(crate) mod halves;
@@ -28,7 +29,8 @@ pub use activations::QuantizedActivations;
 pub use dequantize::dequantize;
 pub use embedding::embedding;
 pub use few::few;
-pub use float8::{float8, multiplies_float8, FloatActivations, Scaling};
+pub use float8::{float8, multiplies_float8};
+pub use float_activations::{FloatActivations, Scaling};
 pub use floats::{few_floats, gated_matvec_floats, matmul_floats, matvec_floats};
 pub use ggml_formats::Format;
 pub use halves::{gated_halves, halves};
@@ -75,6 +77,7 @@ pub(in crate::ops) fn declared() -> Vec<DeclaredKernel> {
         few::declared(),
         float8::declared(),
         floats::declared(),
+        float_activations::declared(),
         halves::declared(),
         matmul::declared(),
         matvec::declared(),
