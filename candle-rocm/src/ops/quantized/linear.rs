@@ -304,11 +304,11 @@ pub(super) fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
 
 /// The path that is forced, if it can take the operands, or else the one that is chosen.
 fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType) -> Result<Path> {
-    let forces_float8 = device.config().quantized == Some(Path::Float8);
-    if columns > MATVEC_MAX_COLUMNS
-        && (forces_float8 || float8_gain(device, weights.format, columns))
-        && multiplies_float8(device, weights.format)?
-    {
+    let wanted = match device.config().quantized {
+        Some(forced) => forced == Path::Float8,
+        None => float8_gain(device, weights.format, columns),
+    };
+    if wanted && columns > MATVEC_MAX_COLUMNS && multiplies_float8(device, weights.format)? {
         return Ok(Path::Float8);
     }
     path_without_float8(device, weights, columns, dtype)
