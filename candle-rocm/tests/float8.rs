@@ -364,7 +364,7 @@ fn check_choice(plain: &Device, forced: &Device, format: Format, scaling: Scalin
         for (device, is_forced) in [(plain, false), (forced, true)] {
             let weights = Weights::new(device, format, (rows, cols), &mut rng);
             let matrix = weights.matrix();
-            let takes = takes_float8(device, &matrix, columns, DType::F32).unwrap();
+            let takes = takes_float8(device, &matrix, columns).unwrap();
             assert_eq!(takes, has && is_forced && columns > MATVEC_MAX_COLUMNS);
             let buffer = upload(device, &x);
             let (dims, strides) = ([columns, cols], [cols, 1]);
@@ -397,7 +397,7 @@ fn check_choice(plain: &Device, forced: &Device, format: Format, scaling: Scalin
     };
     assert!(has && found.format == format && found.timings.len() > 3);
     let weights = Weights::new(plain, format, (rows, cols), &mut rng);
-    let takes = |columns| takes_float8(plain, &weights.matrix(), columns, DType::F32).unwrap();
+    let takes = |columns| takes_float8(plain, &weights.matrix(), columns).unwrap();
     assert_eq!(takes(1 << 20), found.from.is_some());
     forget(plain).unwrap();
     assert!(!takes(1 << 20));

@@ -85,18 +85,20 @@ pub fn multiplies_floats(
     Ok(floats || matches!(path, Path::Dequantize | Path::Bf16 | Path::Float8))
 }
 
-/// Whether [`linear`] multiplies `columns` vectors of a dtype as 8-bit floats, so that matrices with a common input
-/// share the work by [`linear_float8`].
+/// Whether [`linear`] multiplies `columns` vectors as 8-bit floats, so that matrices with a common input share the work
+/// by [`linear_float8`].
 ///
 /// # Errors
-/// Those of [`multiplies_floats`].
-pub fn takes_float8(
-    device: &Device,
-    weights: &QuantizedMatrix,
-    columns: usize,
-    dtype: DType,
-) -> Result<bool> {
-    Ok(path(device, weights, columns, dtype)? == Path::Float8)
+/// Those of [`multiplies_float8`].
+pub fn takes_float8(device: &Device, weights: &QuantizedMatrix, columns: usize) -> Result<bool> {
+    if columns <= MATVEC_MAX_COLUMNS {
+        return Ok(false);
+    }
+    let wanted = match device.config().quantized {
+        Some(forced) => forced == Path::Float8,
+        None => float8_gain(device, weights.format, columns),
+    };
+    Ok(wanted && multiplies_float8(device, weights.format)?)
 }
 
 /// How vectors are scaled that meet a matrix of a format as 8-bit floats.
@@ -200,7 +202,7 @@ pub fn gated(
     if path(device, gate, columns, x.dtype)? == Path::Matvec {
         return gated_matvec_floats(device, gate, up, x, activation, None);
     }
-    if takes_float8(device, gate, columns, x.dtype)? {
+    if takes_float8(device, gate, columns)? {
         let x8 = FloatActivations::quantize(device, x, scaling(gate.format)?)?;
         return gated_float8(device, gate, up, &x8, activation, x.dtype);
     }
@@ -304,11 +306,7 @@ pub(super) fn check(weights: &QuantizedMatrix, x: &View) -> Result<usize> {
 
 /// The path that is forced, if it can take the operands, or else the one that is chosen.
 fn path(device: &Device, weights: &QuantizedMatrix, columns: usize, dtype: DType) -> Result<Path> {
-    let wanted = match device.config().quantized {
-        Some(forced) => forced == Path::Float8,
-        None => float8_gain(device, weights.format, columns),
-    };
-    if wanted && columns > MATVEC_MAX_COLUMNS && multiplies_float8(device, weights.format)? {
+    if takes_float8(device, weights, columns)? {
         return Ok(Path::Float8);
     }
     path_without_float8(device, weights, columns, dtype)

@@ -86,12 +86,7 @@ impl Blocks {
             return Ok(false);
         }
         let device = matrix.buffer.device();
-        Ok(quantized::takes_float8(
-            device,
-            &matrix,
-            rows,
-            DeviceDType::F32,
-        )?)
+        Ok(quantized::takes_float8(device, &matrix, rows)?)
     }
 
     pub(super) fn forward(&self, x: &Input) -> Result<Tensor> {
@@ -159,7 +154,7 @@ pub(super) fn forward_each(matrices: &[&Blocks], x: &Input) -> Result<Vec<Tensor
     let view = storage.view(layout, OP)?;
     let device = storage.buffer().device();
     let (count, dtype) = (x.floats.dim(0)?, device_dtype(x.floats.dtype())?);
-    if let Some(scaling) = float8_of_all(device, matrices, count, dtype)? {
+    if let Some(scaling) = float8_of_all(device, matrices, count)? {
         let activations = FloatActivations::quantize(device, &view, scaling)?;
         let activations = Quantized::Floats(activations);
         let product = |matrix: &&Blocks| matrix.product(&activations, &x.floats);
@@ -180,14 +175,13 @@ fn float8_of_all(
     device: &candle_rocm::Device,
     matrices: &[&Blocks],
     count: usize,
-    dtype: DeviceDType,
 ) -> Result<Option<Scaling>> {
     let mut of_all = None;
     for matrix in matrices {
         let matrix = matrix.matrix();
         let scaling = Scaling::of(matrix.format);
         let is_other = of_all.is_some() && of_all != scaling;
-        if is_other || !quantized::takes_float8(device, &matrix, count, dtype)? {
+        if is_other || !quantized::takes_float8(device, &matrix, count)? {
             return Ok(None);
         }
         of_all = scaling;
