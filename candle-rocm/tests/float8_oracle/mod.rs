@@ -1,6 +1,6 @@
 //! Products of 8-bit floats in f64, and what they are compared with.
 
-use crate::common::{Element, Rng};
+use crate::common::Rng;
 use float8::F8E4M3;
 
 /// Normalised mean squared error that sums in f32 are allowed, of results in f32.
