@@ -55,6 +55,7 @@
 //! | `CANDLE_ROCM_CK_ARCHS` | ARCH,ARCH,… | those of `CANDLE_ROCM_ARCHS` that have it | at build time, feature `ck`: the archs to compile Composable Kernel's attention for |
 //! | `CANDLE_ROCM_CK_FLAGS` | FLAGS | none | at build time, feature `ck`: further arguments for clang |
 //! | `CANDLE_ROCM_MATMUL` | auto, rocblas, own | auto | who multiplies matrices of floats; auto is rocBLAS where it can work, unless `tune` found our own kernels faster |
+//! | `CANDLE_ROCM_FP8_GEMM` | auto, hipblaslt, own | auto | who multiplies f8e4m3 with scales of tensors or rows; auto is our own kernels, unless `tune_scaled` found hipBLASLt faster |
 //! | `CANDLE_ROCM_QMATMUL` | auto, matvec, few, halves, matmul, float8, dequantize, bf16 | auto | the path of quantized products |
 //! | `CANDLE_ROCM_ATTENTION` | auto, ck, matrix, tiled, naive | auto | the tier of attention; what it cannot compute is an error that says why |
 //! | `CANDLE_ROCM_MIOPEN` | off, fast, tune | fast | convolutions by MIOpen: never, by its estimates, or by what it measures once and remembers |

@@ -156,7 +156,7 @@ fn of_formats(formats: &HashSet<Format>, kv: Option<KvTypes>, parts: Parts) -> V
     let named =
         |names: &[&str]| -> HashSet<String> { names.iter().map(|name| name.to_string()).collect() };
     let has_blocks = formats.iter().any(|format| format.block_size() > 1);
-    let is_quantized = formats.iter().any(Format::has_integers);
+    let is_quantized = formats.iter().any(|format| format.has_integers());
     let has_floats = formats.contains(&Format::F8E4M3);
     let weights: HashSet<String> = formats.iter().map(Format::to_string).collect();
     let activations = activations(formats);
