@@ -237,9 +237,9 @@ impl Config {
         match count {
             2 if is("gate_up_proj") || is("kv_proj") => Some(vec![outputs / 2; 2]),
             3 if is("qkv_proj") || is("query_key_value") => {
-                let size = outputs / (self.heads + 2 * self.kv_heads) as usize;
-                let heads = [self.heads, self.kv_heads, self.kv_heads];
-                Some(heads.map(|heads| heads as usize * size).into())
+                let heads = [self.heads, self.kv_heads, self.kv_heads].map(|heads| heads as usize);
+                let size = outputs / heads.iter().sum::<usize>();
+                Some(heads.map(|heads| heads * size).into())
             }
             _ => None,
         }

@@ -58,7 +58,8 @@ pub(in crate::hf) struct Parts {
 /// A tensor's module, the name of the module's matrix, and the name of the part.
 fn split(name: &str) -> Option<(&str, String, &str)> {
     for matrix in STACKED {
-        let Some(at) = name.rfind(matrix) else {
+        // Other modules' names may end like that (`shared_experts.down_proj.weight`).
+        let Some(at) = name.rfind(matrix).filter(|at| name[..*at].ends_with('.')) else {
             continue;
         };
         let (module, rest) = name.split_at(at + matrix.len());
@@ -66,7 +67,10 @@ fn split(name: &str) -> Option<(&str, String, &str)> {
             "" => "weight",
             "_scale" => "weight_scale",
             "_scale_inv" => "weight_scale_inv",
-            rest => rest.strip_prefix('_')?,
+            rest => match rest.strip_prefix('_') {
+                Some(part) => part,
+                None => continue,
+            },
         };
         return Some((module, module.to_string(), part));
     }
@@ -145,5 +149,9 @@ mod tests {
             found("mlp.experts.3.down_proj.weight").1,
             "mlp.experts.3.down_proj.weight"
         );
+        for module in ["mlp.shared_experts.down_proj", "a.experts.down_proj"] {
+            let name = format!("{module}.weight");
+            assert_eq!(found(&name), expected(module, &name, "weight"));
+        }
     }
 }
