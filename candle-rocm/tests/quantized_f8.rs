@@ -623,4 +623,14 @@ fn misuse_is_a_typed_error() {
     let x = View::contiguous(&x, DType::F32, &dims, &strides);
     let error = matmul_floats(&another, &matrix, &x, &none).unwrap_err();
     assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+    let ids = device.alloc_zeroed(4).unwrap();
+    let experts = |device: &Device, dtype| {
+        let x = View::contiguous(x.buffer, dtype, &[1, 1, 64], &[64, 64, 1]);
+        let ids = View::contiguous(&ids, DType::U32, &[1, 1], &[1, 1]);
+        indexed_moe(device, FORMAT, &weights, (1, 2, 64), &x, &ids).unwrap_err()
+    };
+    let error = experts(&another, DType::F32);
+    assert!(matches!(error, Error::DeviceMismatch { .. }), "{error}");
+    let error = experts(&device, DType::F64);
+    assert!(matches!(error, Error::UnsupportedDType { .. }), "{error}");
 }

@@ -20,11 +20,20 @@ pub(super) fn works(device: &Device, dtype: DType) -> Result<bool> {
     multiply_slots::of(dtype)?.works(device)
 }
 
-/// Verifies that there are kernels for vectors of a dtype.
-pub(super) fn check(dtype: DType) -> Result<()> {
-    match FLOATS.contains(&dtype) {
+/// Verifies that there are kernels for the vectors, and that all is on this device.
+pub(super) fn check(device: &Device, weights: &Buffer, x: &View) -> Result<()> {
+    if !FLOATS.contains(&x.dtype) {
+        return Err(Error::UnsupportedDType {
+            op: OP.0,
+            dtype: x.dtype,
+        });
+    }
+    match [weights, x.buffer]
+        .iter()
+        .all(|b| b.device().same_device(device))
+    {
         true => Ok(()),
-        false => Err(Error::UnsupportedDType { op: OP.0, dtype }),
+        false => Err(Error::DeviceMismatch { op: OP.0 }),
     }
 }
 

@@ -82,7 +82,7 @@ pub fn indexed_moe(
         return plain_moe(device, dtype, weights, (experts, n, k), x, ids);
     }
     if !format.has_integers() {
-        f8::check(x.dtype)?;
+        f8::check(device, weights, x)?;
     }
     let ways = Ways::of(device, (format, x.dtype), slots, experts)?;
     if ways == Ways::Floats {
