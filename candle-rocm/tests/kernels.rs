@@ -14,8 +14,8 @@ fn defined(sources: &[String]) -> Vec<Kernels> {
     const BETWEEN: &str = "\nbetween_two_sources\n";
     let compiler = std::env::var_os("HIP_SIM_CXX").unwrap_or_else(|| "c++".into());
     let mut preprocessor = Command::new(compiler)
-        // An arch that has every kernel: waves of 32, and matrix instructions.
-        .args(["-D__gfx1100__", "-D__GFX11__"])
+        // No arch has every kernel, but one by two names: waves of 32, and all matrix instructions on small floats.
+        .args(["-D__gfx950__", "-D__gfx1201__", "-D__GFX12__"])
         .args(["-E", "-P", "-w", "-x", "c++", "-"])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
