@@ -135,7 +135,7 @@ def scaled():
             work, unit = (n * k, "GB/s") if m == 1 else (2 * m * n * k, "TFLOP/s")
             kinds = {"tensor": ((), ()), "rows": ((m, 1), (1, n)), "blocks": ((m, k // 128), (k // 128, n // 128))}
             for kind, shapes in kinds.items():
-                a, b = (torch.rand(*shape, device="cuda") for shape in shapes)
+                a, b = (torch.rand(shape, device="cuda") for shape in shapes)
                 if kind == "blocks":  # cuBLAS reads the scales of a block's rows behind each other.
                     a, b = a.t().contiguous().t(), b.t().contiguous().t()
                 call = lambda i: torch._scaled_mm(x, w, scale_a=a, scale_b=b, out_dtype=torch.bfloat16)
