@@ -8,9 +8,9 @@ use worker::{file, Error, Result};
 /// Longest JSON file that is read: the largest `tokenizer.json` in use has 35 MB.
 const MAX_JSON_BYTES: u64 = 256 << 20;
 /// Names the weight files of a model in several.
-const INDEX: &str = "model.safetensors.index.json";
+pub(crate) const INDEX: &str = "model.safetensors.index.json";
 /// The model in one file.
-const SINGLE: &str = "model.safetensors";
+pub(crate) const SINGLE: &str = "model.safetensors";
 
 /// A JSON file of the folder, `None` if there is none of that name.
 ///

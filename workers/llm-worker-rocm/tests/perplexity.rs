@@ -140,8 +140,8 @@ fn every_type_on_the_first_blocks() {
     first_blocks(&smollm2::model_path(), BLOCKS, &model);
     let mut compared = 0;
     for ty in Format::ALL {
-        // No file has weights in the types of activations.
-        if dtype(*ty).is_err() || ty.is_of_activations() {
+        // No file has weights in the types of activations, and no GGUF file floats of 8 bits.
+        if dtype(*ty).is_err() || ty.is_of_activations() || *ty == Format::F8E4M3 {
             continue;
         }
         let (cpu, [exact, rounded]) =

@@ -92,6 +92,15 @@ impl Change {
         }
     }
 
+    /// Whether it is a matrix still, whose rows are some of a matrix's of this shape.
+    pub(super) fn keeps_rows(&self, shape: &[usize]) -> bool {
+        let is_of_rows = matches!(
+            self,
+            Self::Half(_) | Self::HeadPart(..) | Self::Scaled(_) | Self::Picked(_)
+        );
+        is_of_rows && !self.gives_floats(shape)
+    }
+
     fn shape(&self, shape: &[usize]) -> Vec<usize> {
         match self {
             Self::Rates | Self::Column if shape.len() == 1 => vec![shape[0], 1],

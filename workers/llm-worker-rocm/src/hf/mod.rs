@@ -19,6 +19,7 @@ mod picked;
 mod place;
 mod quantized;
 mod recurrent;
+mod roles;
 mod rope;
 mod sound;
 mod tensors;
@@ -27,6 +28,7 @@ mod vision;
 mod world;
 
 pub(crate) use names::{RotatedHeads, TensorNames};
+pub(crate) use roles::Roles;
 pub(crate) use sound::SoundFolder;
 pub(crate) use tensors::interleave;
 pub(crate) use vision::VisionFolder;

@@ -1,9 +1,13 @@
-//! A model at another precision: every matrix read a few rows at a time, quantized on all cores, and written.
+//! A model at another precision: every matrix read a few rows at a time, quantized on all cores, and written as a GGUF
+//! file ([`Conversion`]) or as a folder of safetensors ([`FolderConversion`]).
 
+mod folder;
 mod natural;
 mod plan;
 
+pub use folder::{FolderConversion, Scheme};
 pub use natural::NaturalOrder;
+pub(crate) use plan::is_matrix;
 pub use plan::{Override, Plan, Target};
 
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};

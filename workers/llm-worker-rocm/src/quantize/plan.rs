@@ -71,6 +71,11 @@ fn writable(name: &str) -> Result<Format> {
             .collect();
         names.join(" ")
     };
+    if ["FP8", "F8_E4M3"].contains(&name.to_ascii_uppercase().as_str()) {
+        return Err(Error::Usage(format!(
+            "{name}: no program reads 8-bit floats from GGUF files; --type FP8 --format safetensors writes a folder, Q8_0 has as many bits"
+        )));
+    }
     Format::from_name(name).filter(is_writable).ok_or_else(|| {
         Error::Usage(format!(
             "{name:?} is not a type that weights are written in; the types are {}, Q4_K_M and Q5_K_M",
@@ -81,7 +86,7 @@ fn writable(name: &str) -> Result<Format> {
 
 /// Whether candle can quantize to it, and files have weights in it.
 fn is_writable(format: &Format) -> bool {
-    dtype(*format).is_ok() && !format.is_of_activations()
+    dtype(*format).is_ok() && !format.is_of_activations() && *format != Format::F8E4M3
 }
 
 impl Target {
@@ -141,25 +146,28 @@ impl Plan {
         if let Some(chosen) = named {
             return fitting(chosen.format, dims);
         }
-        // Rates and factors of recurrences lie as columns and are not called weights.
-        let matrix = dims.len() >= 2 && dims[1] > 1 && name.ends_with(".weight");
-        if !matrix
-            || name.ends_with(".bias")
-            || [
-                "norm",
-                "ffn_gate_inp",
-                "conv1d",
-                "shortconv.conv",
-                "rope_freqs",
-            ]
-            .iter()
-            .any(|part| name.contains(part))
-        {
+        if !is_matrix(name, dims) {
             return Format::F32;
         }
         let better = self.target.better.filter(|_| deserves_better(name, blocks));
         fitting(better.unwrap_or(self.target.base), dims)
     }
+}
+
+/// Whether a tensor is a matrix that activations are multiplied with, or an embedding; dims innermost first.
+pub(crate) fn is_matrix(name: &str, dims: &[u64]) -> bool {
+    const OTHERS: [&str; 5] = [
+        "norm",
+        "ffn_gate_inp",
+        "conv1d",
+        "shortconv.conv",
+        "rope_freqs",
+    ];
+    // Rates and factors of recurrences lie as columns and are not called weights.
+    dims.len() >= 2
+        && dims[1] > 1
+        && name.ends_with(".weight")
+        && !OTHERS.iter().any(|part| name.contains(part))
 }
 
 /// The rule of the `_M` mixtures: the output matrix and those of heads, and the value and down projections of the first
@@ -274,6 +282,16 @@ mod tests {
             type_of("Q4_0", &overrides, "blk.0.ffn_up.weight", &[64, 4]),
             "Q5_0"
         );
+    }
+
+    #[test]
+    fn floats_of_8_bits_are_no_type_of_gguf() {
+        for name in ["fp8", "F8_E4M3"] {
+            let error = name.parse::<Target>().unwrap_err().to_string();
+            assert!(error.contains("--format safetensors"), "{error}");
+        }
+        let error = "Q9".parse::<Target>().unwrap_err().to_string();
+        assert!(!error.contains("F8_E4M3"), "{error}");
     }
 
     #[test]
