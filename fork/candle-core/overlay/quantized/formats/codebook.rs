@@ -1,7 +1,5 @@
 //! Codebooks, unpacked, and the search for the entry nearest to some values.
 
-use rayon::prelude::*;
-
 /// Entries that are compared when rounding each element on its own gives none.
 const NEIGHBOURS: usize = 16;
 
@@ -31,8 +29,8 @@ impl Codebook {
             .iter()
             .flat_map(|&entry| (0..dims).map(move |i| value(entry, i)))
             .collect();
+        // Not shared among threads: they may wait for this very codebook, which then never would come to be.
         let nearest = (0..levels.len().pow(dims as u32))
-            .into_par_iter()
             .map(|mut number| {
                 let mut point = vec![0f32; dims];
                 for coordinate in point.iter_mut().rev() {
