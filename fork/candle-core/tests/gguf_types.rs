@@ -6,7 +6,7 @@ use candle_core::{DType, Device, Module, Result, Tensor};
 use std::sync::Arc;
 
 /// The types that upstream lacks, their numbers, and bits per value.
-const ADDED: [(GgmlDType, u32, f64); 13] = [
+const ADDED: [(GgmlDType, u32, f64); 14] = [
     (GgmlDType::IQ2XXS, 16, 2.0625),
     (GgmlDType::IQ2XS, 17, 2.3125),
     (GgmlDType::IQ3XXS, 18, 3.0625),
@@ -20,6 +20,7 @@ const ADDED: [(GgmlDType, u32, f64); 13] = [
     (GgmlDType::TQ2_0, 35, 2.0625),
     (GgmlDType::MXFP4, 39, 4.25),
     (GgmlDType::NVFP4, 40, 4.5),
+    (GgmlDType::F8E4M3, 4096, 8.5),
 ];
 
 /// What a file of `tests/fixtures/gguf-types` says of a type.
@@ -245,7 +246,7 @@ fn every_added_type_survives_a_file() -> Result<()> {
 /// The squared error of normally distributed values, relative to their squares: what was measured, rounded up by a
 /// twentieth. No code of the same rate can get below 2^(-2 bits); the formats stay within about twice that (TQ1_0 and
 /// TQ2_0 are for weights that are ternary).
-const MOST_ERROR: [(GgmlDType, f64); 13] = [
+const MOST_ERROR: [(GgmlDType, f64); 14] = [
     (GgmlDType::IQ2XXS, 0.113),
     (GgmlDType::IQ2XS, 0.0864),
     (GgmlDType::IQ3XXS, 0.0328),
@@ -259,6 +260,7 @@ const MOST_ERROR: [(GgmlDType, f64); 13] = [
     (GgmlDType::TQ2_0, 0.69),
     (GgmlDType::MXFP4, 0.0141),
     (GgmlDType::NVFP4, 0.0083),
+    (GgmlDType::F8E4M3, 0.0008),
 ];
 
 /// The squared error of each value.
@@ -306,7 +308,7 @@ fn importance_moves_the_error_to_where_it_matters_less() -> Result<()> {
         let with = weighted(&QTensor::quantize_imatrix(&tensor, &importance, dtype)?)?;
         let fixed = matches!(
             dtype,
-            GgmlDType::TQ1_0 | GgmlDType::TQ2_0 | GgmlDType::MXFP4
+            GgmlDType::TQ1_0 | GgmlDType::TQ2_0 | GgmlDType::MXFP4 | GgmlDType::F8E4M3
         );
         match fixed {
             true => assert_eq!(with, plain, "{dtype:?} has one encoding"),
@@ -404,6 +406,87 @@ fn products_of_panels() -> Result<()> {
                     "{dtype:?} {m}x{k}x{n}"
                 );
             }
+        }
+    }
+    Ok(())
+}
+
+/// Of the types of this fork, too, each row of a product is the same to the bit whichever others are multiplied with it.
+#[test]
+fn products_of_rows_are_their_own() -> Result<()> {
+    for (dtype, _, _) in ADDED {
+        for (m, k, n) in [(2, 256, 1), (4, 1280, 7), (9, 768, 6)] {
+            let weights = Tensor::from_vec(normal(n * k, 0.05), (n, k), &Device::Cpu)?;
+            let product = QMatMul::from_qtensor(QTensor::quantize(&weights, dtype)?)?;
+            let x = Tensor::from_vec(normal(m * k, 1.), (m, k), &Device::Cpu)?;
+            let got = product.forward(&x)?;
+            for row in 0..m {
+                let alone = product.forward(&x.narrow(0, row, 1)?)?;
+                let among = got.narrow(0, row, 1)?;
+                let same = among.to_vec2::<f32>()? == alone.to_vec2::<f32>()?;
+                assert!(same, "{dtype:?} {m}x{k}x{n}: row {row}");
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Products with the columns of a unit matrix are the elements themselves: every code of the types whose elements are
+/// decoded by instructions, with scales of every kind.
+#[test]
+fn products_decode_every_code() -> Result<()> {
+    // NaN and -0 are not among the format's elements.
+    let code = |code: u8| {
+        if matches!(code, 0x7f | 0x80 | 0xff) {
+            0
+        } else {
+            code
+        }
+    };
+    let f8 = |d: f32| {
+        let codes = (0..=255u8).map(code).collect::<Vec<_>>();
+        let blocks = codes
+            .chunks(64)
+            .map(|codes| [&d.to_le_bytes()[..], codes].concat());
+        blocks.collect::<Vec<_>>().concat()
+    };
+    let nibbles = |from: u8, count: u8| {
+        let codes = (0..count).map(move |i| from.wrapping_add(i) & 15);
+        codes
+            .map(|code| code << 4 | (15 - code))
+            .collect::<Vec<_>>()
+    };
+    let f8: Vec<u8> = [1., 0.0123, -3e-30, 1e30]
+        .into_iter()
+        .flat_map(f8)
+        .collect();
+    let mxfp4: Vec<u8> = [0, 1, 2, 100, 127, 128, 200, 250]
+        .into_iter()
+        .flat_map(|exponent| [exponent].into_iter().chain(nibbles(exponent, 16)))
+        .collect();
+    let nvfp4: Vec<u8> = (0..=255u8)
+        .step_by(4)
+        .flat_map(|s| (s..=s + 3).chain(nibbles(s, 32)))
+        .collect();
+    for (dtype, bytes) in [
+        (GgmlDType::F8E4M3, f8),
+        (GgmlDType::MXFP4, mxfp4),
+        (GgmlDType::NVFP4, nvfp4),
+    ] {
+        let k = 64;
+        let n = bytes.len() / dtype.type_size() * dtype.block_size() / k;
+        let storage = QStorage::from_data(bytes.into(), &Device::Cpu, dtype)?;
+        let weights = QTensor::new(storage, (n, k))?;
+        let values = weights.dequantize(&Device::Cpu)?.t()?.to_vec2::<f32>()?;
+        let product = QMatMul::from_qtensor(weights)?;
+        let unit = Tensor::eye(k, DType::F32, &Device::Cpu)?;
+        let together = product.forward(&unit)?.to_vec2::<f32>()?;
+        for (i, (found, values)) in together.iter().zip(&values).enumerate() {
+            assert_eq!(found, values, "{dtype:?} element {i} of all");
+        }
+        for (i, values) in values.iter().enumerate() {
+            let alone = product.forward(&unit.narrow(0, i, 1)?)?;
+            assert_eq!(&alone.to_vec2::<f32>()?[0], values, "{dtype:?} element {i}");
         }
     }
     Ok(())

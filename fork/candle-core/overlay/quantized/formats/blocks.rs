@@ -3,7 +3,7 @@
 use half::f16;
 use rayon::prelude::*;
 
-use super::Codec;
+use super::{product, Codec};
 use crate::quantized::in_place::Data;
 use crate::quantized::{GgmlDType, QuantizedType};
 use crate::{CpuStorage, Result};
@@ -17,14 +17,6 @@ pub struct Blocks {
 impl Blocks {
     pub(super) fn new(codec: &'static Codec, data: Data) -> Self {
         Self { codec, data }
-    }
-
-    /// Dequantizes consecutive blocks.
-    fn read(&self, blocks: &[u8], values: &mut [f32]) {
-        let blocks = blocks.chunks_exact(self.codec.bytes);
-        for (block, values) in blocks.zip(values.chunks_exact_mut(self.codec.elements)) {
-            (self.codec.read)(block, values);
-        }
     }
 
     /// Encodes `values`; the importance repeats for every row.
@@ -45,17 +37,6 @@ impl Blocks {
                 write(values, importance, block);
             });
     }
-}
-
-/// Sum of products, in eight sums that a vector unit forms at once.
-fn dot(lhs: &[f32], rhs: &[f32]) -> f32 {
-    let mut sums = [0f32; 8];
-    for (lhs, rhs) in lhs.chunks_exact(8).zip(rhs.chunks_exact(8)) {
-        for (sum, (l, r)) in sums.iter_mut().zip(lhs.iter().zip(rhs)) {
-            *sum += l * r;
-        }
-    }
-    sums.iter().sum()
 }
 
 impl QuantizedType for Blocks {
@@ -92,25 +73,7 @@ impl QuantizedType for Blocks {
             dst.fill(0.);
             return Ok(());
         }
-        // One line of results per row of weights, so that threads write apart; transposed in the end.
-        let mut columns = vec![0f32; n * m];
-        columns
-            .par_chunks_exact_mut(m)
-            .zip(self.data.bytes().par_chunks_exact(row_bytes))
-            .for_each_init(
-                || vec![0f32; k],
-                |weights, (results, row)| {
-                    self.read(row, weights);
-                    for (result, lhs) in results.iter_mut().zip(lhs.chunks_exact(k)) {
-                        *result = dot(lhs, weights);
-                    }
-                },
-            );
-        for (i, dst) in dst.chunks_exact_mut(n).enumerate() {
-            for (dst, column) in dst.iter_mut().zip(columns.chunks_exact(m)) {
-                *dst = column[i];
-            }
-        }
+        product::matmul(self.codec, (m, k, n), lhs, self.data.bytes(), dst);
         Ok(())
     }
 
@@ -148,7 +111,11 @@ impl QuantizedType for Blocks {
                 crate::bail!("embedding id {row} is out of range for {rows} rows")
             }
             let blocks = &self.data.bytes()[row * row_bytes..(row + 1) * row_bytes];
-            self.read(blocks, &mut values[i * hidden..(i + 1) * hidden]);
+            product::read(
+                self.codec,
+                blocks,
+                &mut values[i * hidden..(i + 1) * hidden],
+            );
         }
         Ok(CpuStorage::F32(values))
     }

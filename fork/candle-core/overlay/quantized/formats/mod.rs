@@ -2,8 +2,8 @@
 //! floats; and the 8-bit floats of checkpoints in FP8.
 //!
 //! A [`Codec`] reads and writes one block, whose layout the table in the crate `ggml-formats` has; [`Blocks`] is a
-//! tensor's worth of them on the CPU. Products are of the dequantized values with f32 activations, each row of weights
-//! dequantized once, so a result has no rounding but that of f32 sums.
+//! tensor's worth of them on the CPU. Products are of the dequantized values with f32 activations, so a
+//! result has no rounding but that of f32 sums.
 //!
 //! Layouts and the quantization of TQ1_0, TQ2_0 and MXFP4 are those of the PyPI package `gguf`, to the bit. The other
 //! formats have many encodings of the same values; [`search`] looks for a good one.
@@ -17,6 +17,7 @@ mod iq2;
 mod iq3;
 mod iq4;
 mod mx;
+mod product;
 mod search;
 mod ternary;
 

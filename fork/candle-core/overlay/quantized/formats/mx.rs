@@ -5,7 +5,7 @@ use ggml_formats::codebooks::E2M1_DOUBLED;
 use super::search;
 
 /// Half of `2^(exponent - 127)`: levels are stored doubled.
-fn e8m0_half(exponent: u8) -> f32 {
+pub(super) fn e8m0_half(exponent: u8) -> f32 {
     match exponent {
         0 | 1 => f32::from_bits(0x0020_0000 << exponent),
         _ => f32::from_bits(u32::from(exponent - 1) << 23),
