@@ -6,6 +6,8 @@ use super::{put, search, u32_at};
 
 /// Bytes of the scale, before the elements.
 const SCALE: usize = 4;
+/// The largest float (`F8E4M3::MAX` is the one below).
+const LARGEST: f32 = 448.;
 
 /// The scale, then a byte for each element.
 pub(super) fn read(block: &[u8], values: &mut [f32]) {
@@ -19,7 +21,7 @@ pub(super) fn read(block: &[u8], values: &mut [f32]) {
 pub(super) fn write(values: &[f32], _importance: Option<&[f32]>, block: &mut [u8]) {
     let max = search::largest_magnitude(values);
     // Below, its inverse is infinite.
-    let d = (max / F8E4M3::MAX.to_f32()).max(f32::MIN_POSITIVE);
+    let d = (max / LARGEST).max(f32::MIN_POSITIVE);
     put(block, 0, &d.to_le_bytes());
     for (bits, value) in block[SCALE..].iter_mut().zip(values) {
         let nearest = F8E4M3::from_f32(value / d).to_bits();
