@@ -150,6 +150,18 @@ pub(super) fn choose(device: &Device, format: Format, columns: usize, dtype: DTy
     }
 }
 
+/// Vectors above which rocBLAS on a dequantized matrix of 8-bit floats is the faster; none where it never is.
+fn dequantize_floats_above(generation: Generation) -> Option<usize> {
+    match generation {
+        // Measured: docs/tuning-log.md.
+        Generation::Nvptx => Some(24),
+        // Not measured: unpacking once for all of them costs little beside so many products, and rocBLAS's tiles are
+        // better than ours with 16 bits. `tune` finds the number of a GPU.
+        _ if generation.matrix().is_some() => Some(256),
+        _ => None,
+    }
+}
+
 /// The path of a matrix of 8-bit floats for `columns` vectors of a dtype, unless another is forced.
 pub(super) fn choose_floats(device: &Device, columns: usize, dtype: DType) -> Path {
     let generation = device.properties().arch.generation();
@@ -158,12 +170,18 @@ pub(super) fn choose_floats(device: &Device, columns: usize, dtype: DType) -> Pa
     // instructions read them once for 16 rows.
     let one_pass = if has_matrix { 4 } else { MATVEC_MAX_COLUMNS };
     let measured = Crossovers::of(device).get(device.gpu(), Format::F8E4M3);
-    let above = measured.flatten();
+    let above = measured.unwrap_or_else(|| match refusal(device) {
+        None => dequantize_floats_above(generation),
+        Some(_) => None,
+    });
     if columns <= one_pass {
         Path::Matvec
-    } else if dtype != DType::F32 && above.is_some_and(|most| columns > most) {
-        // Only vectors of 16 bits: tiles round those of f32 less than bf16 does, and rocBLAS is slow with f32.
-        Path::Dequantize
+    } else if above.is_some_and(|most| columns > most) {
+        match dtype {
+            // rocBLAS is slow with f32.
+            DType::F32 => Path::Bf16,
+            _ => Path::Dequantize,
+        }
     } else if has_matrix && columns <= FEW_MAX_COLUMNS {
         Path::Few
     } else {
