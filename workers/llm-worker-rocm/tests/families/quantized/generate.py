@@ -83,7 +83,9 @@ LLAMA4 = {
     "moe_layers": [0],
     "no_rope_layer_interval": 4,
     "attention_chunk_size": 32,
-    "attn_temperature_tuning": False,
+    "attn_temperature_tuning": True,
+    "floor_scale": 32,
+    "attn_scale": 0.1,
     "use_qk_norm": True,
 }
 
@@ -122,13 +124,11 @@ class Fp8:
 class Compressed:
     """compressed-tensors' formats."""
 
-    def __init__(self, format, round_to=None, ignore=("lm_head",), targets=("Linear",), **args):
+    def __init__(self, format, ignore=("lm_head",), targets=("Linear",), **args):
         self.weights = QuantizationArgs(**args)
         self.scheme = QuantizationScheme(targets=list(targets), weights=self.weights, format=format)
         self.compressor = BaseCompressor.get_value_from_registry(format)
         self.format, self.ignore = format, list(ignore)
-        # What fits no format of blocks becomes bfloat16 in the worker.
-        self.round_to = round_to
 
     def __call__(self, name, value):
         args, strategy = self.weights, self.weights.strategy
@@ -152,8 +152,9 @@ class Compressed:
         made = self.compressor.compress(state, self.scheme)
         made = {key: tensor for key, tensor in made.items() if key != "weight_zero_point"}
         back = self.compressor.decompress(dict(made), self.scheme)["weight"].to(torch.float32)
-        if self.round_to is not None:
-            back = back.to(self.round_to).to(torch.float32)
+        if value.shape[1] % 64 != 0:
+            # It fits no format of blocks.
+            back = back.to(torch.bfloat16).to(torch.float32)
         stem = name.removesuffix(".weight")
         return {f"{stem}.{key}": tensor for key, tensor in made.items()}, back
 
@@ -256,15 +257,15 @@ CASES = {
         ],
     ),
     "ragged": (
-        config("LlamaForCausalLM", "llama", intermediate_size=80),
-        Compressed("naive-quantized", round_to=None, **FLOAT8, strategy="block", block_structure=[48, 64]),
+        LLAMA,
+        Compressed("naive-quantized", **FLOAT8, strategy="block", block_structure=[48, 64]),
         [],
     ),
     "fbgemm": (config("Llama4ForCausalLM", "llama4_text", **LLAMA4), Fbgemm(), []),
     "fused": (config("Phi3ForCausalLM", "phi3", sliding_window=None), Compressed("float-quantized", **FLOAT8, strategy="tensor"), []),
     "odd": (
         config("LlamaForCausalLM", "llama", hidden_size=96, num_attention_heads=3),
-        Compressed("float-quantized", round_to=torch.bfloat16, **FLOAT8, strategy="channel"),
+        Compressed("float-quantized", **FLOAT8, strategy="channel"),
         [],
     ),
     "mxfp8": (
