@@ -19,7 +19,9 @@ from types import SimpleNamespace
 
 import torch
 from compressed_tensors.compressors.base import BaseCompressor
+from compressed_tensors.compressors.nvfp4.helpers import unpack_fp4_from_uint8
 from compressed_tensors.quantization import QuantizationArgs, QuantizationScheme
+from compressed_tensors.quantization.lifecycle.forward import dequantize
 from compressed_tensors.quantization.utils import calculate_qparams, generate_gparam
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -151,7 +153,13 @@ class Compressed:
             state["weight_global_scale"] = whole
         made = self.compressor.compress(state, self.scheme)
         made = {key: tensor for key, tensor in made.items() if key != "weight_zero_point"}
-        back = self.compressor.decompress(dict(made), self.scheme)["weight"].to(torch.float32)
+        if whole is None:
+            back = self.compressor.decompress(dict(made), self.scheme)["weight"].to(torch.float32)
+        else:
+            # Its own way is in bfloat16, which rounds scales.
+            numbers = unpack_fp4_from_uint8(made["weight_packed"], *value.shape).to(torch.float32)
+            scale = made["weight_scale"].to(torch.float32)
+            back = dequantize(numbers, scale, args=args, dtype=torch.float32, global_scale=whole.to(torch.float32))
         if value.shape[1] % 64 != 0:
             # It fits no format of blocks.
             back = back.to(torch.bfloat16).to(torch.float32)
