@@ -310,7 +310,7 @@ fn what_does_not_belong_to_a_matrix_is_refused_by_name() {
     }
     check(
         refusal(&|f| f.tensor_mut(scale).type_code = Format::I32.number().unwrap()),
-        &[scale, "F32"],
+        &[scale, "I32"],
     );
     check(
         refusal(&|f| f.tensor_mut(order).type_code = 0),

@@ -128,13 +128,13 @@ fn checkpoints_compute_what_transformers_does() {
             write_gguf(&*open_weights(folder.path()).unwrap(), &path);
             let difference = super::formats::difference_of_prompt(&case, &path);
             println!("{name} in f32: {difference:.1e}");
-            let most = if format == Format::Q4_1 { 1e-3 } else { 1e-4 };
+            let most = if format == Format::Q4_1 { 1e-2 } else { 1e-4 };
             assert!(difference <= most, "{name} in f32: {difference:e}");
         }
         let logits = Scorer::new(load(folder.path())).all_logits(&tokens());
         let difference = case.difference_of(&logits.unwrap().to_vec2().unwrap());
         println!("{name}: {difference:.1e}");
-        assert!(difference <= 3e-2, "{name}: {difference:e}");
+        assert!(difference <= 5e-2, "{name}: {difference:e}");
     }
 }
 
@@ -145,7 +145,7 @@ fn columns_in_another_order_decode() {
         let (folder, case) = folder(name, |_, _| ());
         let difference = super::formats::difference_in_steps(&case, folder.path());
         println!("{name}: {difference:.1e}");
-        assert!(difference <= 3e-2, "{name}: {difference:e}");
+        assert!(difference <= 5e-2, "{name}: {difference:e}");
     }
 }
 

@@ -11,7 +11,7 @@ mod state_space;
 use super::config::{ConfigError, DecoderConfig, MixerKind};
 use super::traits::Recurrence;
 use std::collections::BTreeSet;
-use worker::gguf::Gguf;
+use worker::gguf::{Format, Gguf};
 
 type Result<T> = std::result::Result<T, ConfigError>;
 
@@ -196,9 +196,19 @@ impl Check<'_> {
         self.allow(&format!("{name}.scale"), &[count])?;
         // Of 4-bit activations; ours have scales of their own.
         self.allow(&format!("{name}.input_scale"), &[count])?;
-        if let [inputs, _] = dims {
-            self.allow(&format!("{name}.order"), &[*inputs])?;
+        let order = format!("{name}.order");
+        let (Some(found), [inputs, _]) = (self.gguf.tensor(&order), dims) else {
+            return Ok(());
+        };
+        // Integers are in no format that is computed with.
+        if found.dims != [*inputs as u64] || found.format != Format::I32 {
+            return Err(ConfigError::Unsupported(format!(
+                "tensor {order} of {:?} {} beside a matrix of {inputs} inputs, each of which needs an I32,",
+                found.dims,
+                found.format.name()
+            )));
         }
+        self.seen.insert(order);
         Ok(())
     }
 
