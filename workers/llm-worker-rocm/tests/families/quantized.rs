@@ -11,7 +11,7 @@ use safetensors::{Dtype, SafeTensors};
 use serde_json::{json, Value as Json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use worker::gguf::{Format, Weights};
+use worker::gguf::Format;
 
 /// What each case's matrices become, and the largest difference of a model that computes with them: activations have
 /// eight bits beside those of four, and are BF16 beside BF16 on a GPU.
@@ -199,7 +199,7 @@ fn all(folder: &Path) -> Vec<Tensor> {
 #[test]
 fn makers_mean_the_same_tensors_in_their_words() {
     let compared = AtomicUsize::new(0);
-    each(|name, ..| {
+    each(|name, _, _| {
         let expected = all(read(name).folder().path());
         let others = Checkpoint::read(name).case.json["others"].clone();
         for other in others.as_array().unwrap() {
