@@ -250,11 +250,11 @@ impl Shards {
             .into_iter()
             .map(|(name, count)| format!("{count} as {name}"))
             .collect();
-        tracing::info!(
-            "quantized matrices ({}): {}",
-            quantization.method(),
-            formats.join(", ")
-        );
+        let method = quantization.method();
+        match formats.is_empty() {
+            true => tracing::warn!("{method} is announced, and no matrix is stored so"),
+            false => tracing::info!("quantized matrices ({method}): {}", formats.join(", ")),
+        }
         if let Some(first) = plain {
             tracing::warn!("{first} and perhaps others fit no format of blocks: they take the memory of plain numbers");
         }

@@ -128,7 +128,12 @@ fn checkpoints_compute_what_transformers_does() {
             write_gguf(&*open_weights(folder.path()).unwrap(), &path);
             let difference = super::formats::difference_of_prompt(&case, &path);
             println!("{name} in f32: {difference:.1e}");
-            let most = if format == Format::Q4_1 { 1e-2 } else { 1e-4 };
+            // Offsets of Q4_1 are rounded to binary16, as are numbers that fit no blocks.
+            let most = match format {
+                Format::Q4_1 => 1e-2,
+                Format::F16 => 2e-3,
+                _ => 1e-4,
+            };
             assert!(difference <= most, "{name} in f32: {difference:e}");
         }
         let logits = Scorer::new(load(folder.path())).all_logits(&tokens());

@@ -201,8 +201,8 @@ fn what_is_not_done_is_refused_by_name() {
         "cannot be shared evenly",
     );
     check(
-        refusal(&|c| c["quantization_config"] = json!({"quant_method": "fp8"})),
-        "quantization_config",
+        refusal(&|c| c["quantization_config"] = json!({"quant_method": "bitsandbytes"})),
+        "bitsandbytes",
     );
 }
 
