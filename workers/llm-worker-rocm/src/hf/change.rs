@@ -2,9 +2,13 @@
 
 use super::files::bytes_of;
 use super::latent::{HeadPart, LatentSizes};
+use super::names::TensorName;
 use super::picked::Picked;
 use half::{bf16, f16};
 use worker::gguf::{Format, TensorInfo};
+
+/// The tensors that one of a folder becomes, each with what changes it.
+pub(super) type Places = Vec<(TensorName, Option<Change>)>;
 
 /// See the module.
 #[derive(Debug, Clone, PartialEq)]

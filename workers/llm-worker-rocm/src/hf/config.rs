@@ -1,6 +1,6 @@
 //! `config.json` in the terms of GGUF's metadata.
 
-use super::change::Change;
+use super::change::Places;
 use super::delta::Delta;
 use super::experts;
 use super::gemma;
@@ -8,7 +8,7 @@ use super::heads::Heads;
 use super::latent::LatentSizes;
 use super::layers;
 use super::metadata::MetadataWriter;
-use super::names::{TensorName, TensorNames};
+use super::names::TensorNames;
 use super::older::Older;
 use super::recurrent::{Recurrent, MIXED};
 use super::rope::Rope;
@@ -247,7 +247,7 @@ impl Config {
 
     /// Where a tensor goes and what becomes of it: nowhere, to one place or several. `Err` for a name that the
     /// architecture does not have.
-    pub(super) fn places(&self, name: &str) -> Result<Vec<(TensorName, Option<Change>)>, ()> {
+    pub(super) fn places(&self, name: &str) -> Result<Places, ()> {
         let Some(names) = self.heads_behind.names(name) else {
             return self.places_of(name);
         };
@@ -256,7 +256,7 @@ impl Config {
         Ok(known.flatten().collect())
     }
 
-    fn places_of(&self, name: &str) -> Result<Vec<(TensorName, Option<Change>)>, ()> {
+    fn places_of(&self, name: &str) -> Result<Places, ()> {
         if let Some(delta) = &self.delta {
             return delta.places(name, &self.names, self.tied);
         }

@@ -4,7 +4,7 @@
 //! Facts are those of transformers' code and of llama.cpp's converter
 //! (<https://github.com/ggml-org/llama.cpp/blob/master/conversion/qwen.py>, `lfm2.py` beside it).
 
-use super::change::Change;
+use super::change::{Change, Places};
 use super::config::{number, optional, refuse_others};
 use super::experts;
 use super::metadata::MetadataWriter;
@@ -22,9 +22,6 @@ pub(super) struct Delta {
     key_size: usize,
     value_size: usize,
 }
-
-/// Places of a tensor in GGUF, and what becomes of it.
-type Places = Vec<(TensorName, Option<Change>)>;
 
 impl Delta {
     /// The configuration in the usual words, as far as these have a place for it.

@@ -1,6 +1,6 @@
 //! Experts in `config.json`, and what GGUF has for them.
 
-use super::change::Change;
+use super::change::{Change, Places};
 use super::config::{number, optional, refuse_others};
 use super::metadata::MetadataWriter;
 use super::names::{part_of_block, TensorName};
@@ -163,7 +163,7 @@ fn scores(json: &Json) -> Result<Option<u32>, String> {
 
 /// The places of experts' matrices that lie in one tensor with rows of inputs, those of gates before those of what they
 /// multiply; `None` for other tensors.
-pub(super) fn together(name: &str) -> Option<Vec<(TensorName, Option<Change>)>> {
+pub(super) fn together(name: &str) -> Option<Places> {
     let (block, part) = part_of_block(name)?;
     let to = |matrix: &str, change: Option<Change>| {
         let name = format!("blk.{block}.{matrix}.weight");

@@ -1,6 +1,6 @@
 //! Latent attention in `config.json` and safetensors, and what GGUF has for it.
 
-use super::change::Change;
+use super::change::{Change, Places};
 use super::config::{number, optional, refuse_others};
 use super::metadata::MetadataWriter;
 use super::names::TensorName;
@@ -95,7 +95,7 @@ impl LatentSizes {
     }
 
     /// The parts of the one matrix for keys and values, if a tensor is that.
-    pub(super) fn places(&self, whole: &TensorName) -> Option<Vec<(TensorName, Option<Change>)>> {
+    pub(super) fn places(&self, whole: &TensorName) -> Option<Places> {
         let block = whole.name.strip_suffix(HeadPart::WHOLE)?;
         let part = |part: HeadPart| {
             let name = TensorName {

@@ -3,7 +3,7 @@
 //! Facts are those of transformers' code and of llama.cpp's converters
 //! (<https://github.com/ggml-org/llama.cpp/tree/master/conversion>).
 
-use super::change::Change;
+use super::change::{Change, Places};
 use super::config::{number, optional, refuse_others};
 use super::metadata::MetadataWriter;
 use super::names::TensorName;
@@ -24,9 +24,6 @@ pub(super) struct Older {
     /// Elements of a head.
     size: usize,
 }
-
-/// Places of a tensor in GGUF, and what becomes of it.
-type Places = Vec<(TensorName, Option<Change>)>;
 
 /// Sets a key that is absent: to the first of others that is there, else to a default.
 fn fill(json: &mut Json, key: &str, others: &[&str], default: Json) {

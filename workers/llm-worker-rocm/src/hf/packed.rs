@@ -1,7 +1,7 @@
 //! Experts whose matrices lie in one tensor, where GGUF has one tensor for gates, one for what they multiply, and one for
 //! what comes behind, each with rows of inputs.
 
-use super::change::Change;
+use super::change::{Change, Places};
 use super::config::Config;
 use super::files::{bytes_of, plain_format, Source};
 use super::names::{part_of_block, TensorName};
@@ -98,10 +98,7 @@ fn matrix_of(name: &str) -> Option<(&str, Part)> {
 
 /// The places of a quantized matrix of experts in one tensor, where the family has not those of most; none of other
 /// matrices.
-pub(super) fn places_of_halves(
-    config: &Config,
-    name: &str,
-) -> Result<Option<Vec<(TensorName, Option<Change>)>>, String> {
+pub(super) fn places_of_halves(config: &Config, name: &str) -> Result<Option<Places>, String> {
     let found = part_of_block(name).and_then(|(block, part)| Some((block, matrix_of(part)?)));
     let Some((block, (matrix, Part::Plain))) = found else {
         return Ok(None);

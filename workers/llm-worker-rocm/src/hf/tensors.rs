@@ -1,7 +1,7 @@
 //! The folder's safetensors files: names and rows as GGUF has them.
 
 use super::activations::Activations;
-use super::change::Change;
+use super::change::{Change, Places};
 use super::config::Config;
 use super::files::{plain_format, Files, Source, Stored};
 use super::names::{RotatedHeads, TensorName};
@@ -178,11 +178,7 @@ impl Shards {
         Ok(())
     }
 
-    fn places_of(
-        &self,
-        config: &Config,
-        name: &str,
-    ) -> std::result::Result<Vec<(TensorName, Option<Change>)>, String> {
+    fn places_of(&self, config: &Config, name: &str) -> std::result::Result<Places, String> {
         config.places(name).map_err(|()| {
             format!(
                 "tensor {name} has no place in a {} model",

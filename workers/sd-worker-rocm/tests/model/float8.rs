@@ -359,7 +359,7 @@ fn loras_beside_8_bits() {
     };
     let merged = draw(
         &mut p.load(&folder, with_transformer(&plain)),
-        &[lora.clone()],
+        std::slice::from_ref(&lora),
     );
     let mut pipeline = p.load(&folder, with_transformer(&eight));
     let before = draw(&mut pipeline, &[]);

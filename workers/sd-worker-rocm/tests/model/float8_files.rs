@@ -95,7 +95,7 @@ fn names_of_scales() {
 fn what_is_not_understood_is_refused() {
     let place = tempfile::tempdir().unwrap();
     let base = small("weight_scale");
-    type Change<'a> = &'a dyn Fn(&mut File);
+    type Change<'a> = Box<dyn Fn(&mut File) + 'a>;
     let put = |name: &'static str, raw: Raw| {
         move |file: &mut File| {
             file.insert(name.to_string(), raw.clone());
@@ -105,7 +105,7 @@ fn what_is_not_understood_is_refused() {
         let bytes = text.as_bytes().to_vec();
         put("a.b.comfy_quant", raw(Dtype::U8, &[bytes.len()], bytes))
     };
-    let changes: Vec<(Box<dyn Fn(&mut File)>, &[&str])> = vec![
+    let changes: Vec<(Change, &[&str])> = vec![
         (
             Box::new(put("a.b.pre_quant_scale", floats(&[1.0; 64], &[64]))),
             &["a.b.weight", "pre_quant_scale"],
@@ -222,9 +222,8 @@ fn what_is_not_understood_is_refused() {
     ];
     for (change, words) in &changes {
         let mut file = base.clone();
-        let change: Change = change;
         change(&mut file);
-        let error = open(place.path(), &file, &[]).err().expect(words[0]);
+        let error = open(place.path(), &file, &[]).expect_err(words[0]);
         assert_eq!(error.exit_code(), worker::error::EXIT_BAD_INPUT);
         for word in *words {
             assert!(error.to_string().contains(word), "{error}");

@@ -45,9 +45,9 @@ pub fn save(path: &Path, file: &File, metadata: &[(&str, String)]) {
 /// The nearest float.
 fn nearest(kind: Float8, value: f32) -> u8 {
     // Magnitudes grow with their bits.
-    let finite = (0..128u8).filter(|bits| kind.value(*bits).is_finite());
+    let mut finite = (0..128u8).filter(|bits| kind.value(*bits).is_finite());
     let above = finite.clone().find(|bits| kind.value(*bits) >= value.abs());
-    let above = above.unwrap_or(finite.last().unwrap());
+    let above = above.unwrap_or_else(|| finite.next_back().unwrap());
     let below = above.saturating_sub(1);
     let off = |bits: u8| (kind.value(bits) - value.abs()).abs();
     let bits = if off(below) <= off(above) {

@@ -88,10 +88,13 @@ impl Scales {
         }
         // Files whose configuration speaks of one scale have one for each output, too, or for each fused matrix.
         let of_one = count / matrices;
-        if count % matrices == 0 && of_one == outputs {
+        if count.is_multiple_of(matrices) && of_one == outputs {
             return scales(outputs, 1, Rows::Every(1), inputs);
         }
-        let fused = (count % matrices == 0).then(|| parts(of_one)).flatten();
+        let fused = count
+            .is_multiple_of(matrices)
+            .then(|| parts(of_one))
+            .flatten();
         let fused = fused.filter(|all| all.len() == of_one && all.iter().sum::<usize>() == outputs);
         match fused {
             Some(all) => {

@@ -14,7 +14,7 @@ mod nemotron;
 mod parts;
 mod rwkv;
 
-use super::change::Change;
+use super::change::{Change, Places};
 use super::metadata::MetadataWriter;
 use super::names::TensorName;
 use crate::architectures::RecurrentFolder;
@@ -83,11 +83,7 @@ impl Recurrent {
 
     /// Where a tensor goes that others do not have, and what becomes of it; none where the usual names say it. `Err`
     /// for a block of another model.
-    pub(super) fn place(
-        &self,
-        name: &str,
-        tied: bool,
-    ) -> Option<Vec<(TensorName, Option<Change>)>> {
+    pub(super) fn place(&self, name: &str, tied: bool) -> Option<Places> {
         // What predicts tokens further ahead.
         if self.family == RecurrentFolder::Nemotron && name.starts_with("mtp.") {
             return Some(Vec::new());
