@@ -194,6 +194,7 @@ fn wrong_results_are_found_and_not_used() {
     let cache = cache_of_its_own();
     let environment = [
         (NEW_CACHE, cache.path().to_str().unwrap()),
+        ("HIP_SIM_ARCH", "gfx942"),
         ("HIP_SIM_WRONG", "hipblaslt"),
     ];
     in_child(name, &environment, || {
