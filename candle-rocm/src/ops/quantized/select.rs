@@ -169,14 +169,15 @@ pub(super) fn choose_floats(device: &Device, columns: usize, dtype: DType) -> Pa
     // Each few rows read all columns anew: beyond four of f32, caches give CDNA3 less than memory does. Matrix
     // instructions read them once for 16 rows.
     let one_pass = if has_matrix { 4 } else { MATVEC_MAX_COLUMNS };
+    if columns <= one_pass {
+        return Path::Matvec;
+    }
     let measured = Crossovers::of(device).get(device.gpu(), Format::F8E4M3);
     let above = measured.unwrap_or_else(|| match refusal(device) {
         None => dequantize_floats_above(generation),
         Some(_) => None,
     });
-    if columns <= one_pass {
-        Path::Matvec
-    } else if above.is_some_and(|most| columns > most) {
+    if above.is_some_and(|most| columns > most) {
         match dtype {
             // rocBLAS is slow with f32.
             DType::F32 => Path::Bf16,
