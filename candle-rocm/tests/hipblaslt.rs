@@ -12,8 +12,7 @@ use common::{download, HostTensor, Layout, Rng};
 use float8::F8E4M3;
 use half::bf16;
 use hip_sim::client::Client;
-use isolated::{in_child, is_child};
-use std::path::PathBuf;
+use isolated::{in_child, is_child, rocm_without};
 
 /// A product with its operands on the host.
 struct Case {
@@ -210,26 +209,10 @@ fn wrong_results_are_found_and_not_used() {
     });
 }
 
-/// A ROCm installation as the one in use, without hipBLASLt.
-fn without_library() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let root = PathBuf::from(std::env::var_os("ROCM_PATH").expect("ROCM_PATH"));
-    std::fs::create_dir(folder.path().join("lib")).unwrap();
-    for entry in std::fs::read_dir(root.join("lib")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        if !name.starts_with("libhipblaslt") {
-            let link = folder.path().join("lib").join(name);
-            std::os::unix::fs::symlink(path.canonicalize().unwrap(), link).unwrap();
-        }
-    }
-    folder
-}
-
 #[test]
 fn without_the_library_only_who_insists_is_refused() {
     let name = "without_the_library_only_who_insists_is_refused";
-    let rocm = without_library();
+    let rocm = rocm_without("hipblaslt");
     in_child(
         name,
         &[("ROCM_PATH", rocm.path().to_str().unwrap())],

@@ -10,8 +10,7 @@ use candle_rocm::ops::quantized::{linear, Epilogue, Format, QuantizedMatrix};
 use candle_rocm::{precompile, CodeObject, DType, Device, Error};
 use common::{assert_close, assert_exact, download, Element, HostTensor, Rng};
 use half::{bf16, f16};
-use isolated::in_child;
-use std::path::PathBuf;
+use isolated::{in_child, rocm_without};
 
 /// A device whose products are our own kernels'.
 fn device() -> Device {
@@ -306,26 +305,10 @@ fn rocblas_without_kernels_for_the_gpu_is_not_called() {
     });
 }
 
-/// A ROCm installation as the one in use, without rocBLAS.
-fn without_rocblas() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let root = PathBuf::from(std::env::var_os("ROCM_PATH").expect("ROCM_PATH"));
-    std::fs::create_dir(folder.path().join("lib")).unwrap();
-    for entry in std::fs::read_dir(root.join("lib")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        if !name.contains("rocblas") {
-            let link = folder.path().join("lib").join(name);
-            std::os::unix::fs::symlink(path.canonicalize().unwrap(), link).unwrap();
-        }
-    }
-    folder
-}
-
 #[test]
 fn products_need_no_rocblas() {
     let name = "products_need_no_rocblas";
-    let rocm = without_rocblas();
+    let rocm = rocm_without("rocblas");
     in_child(
         name,
         &[("ROCM_PATH", rocm.path().to_str().unwrap())],

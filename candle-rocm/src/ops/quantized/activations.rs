@@ -20,6 +20,25 @@ const PADDING: usize = K_STEP as usize;
 /// Bytes of a block's scale and sums.
 const SCALE_BYTES: usize = size_of::<ActivationScale>();
 
+/// The number of vectors that floats of `[..., k]` are, and their length.
+///
+/// # Errors
+/// [`Error::UnsupportedDType`] unless they are f32, f16 or bf16, [`Error::InvalidArgument`] without a dimension,
+/// [`Error::OutOfBounds`].
+pub(super) fn vectors_of(op: &'static str, x: &View) -> Result<(usize, usize)> {
+    x.check(op)?;
+    if !FLOATS.contains(&x.dtype) {
+        return Err(Error::UnsupportedDType { op, dtype: x.dtype });
+    }
+    match x.dims.split_last() {
+        Some((&len, outer)) => Ok((outer.iter().product(), len)),
+        None => Err(Error::InvalidArgument {
+            op,
+            reason: "a tensor without dimensions holds no vectors; give it at least one".into(),
+        }),
+    }
+}
+
 /// Vectors in 8 bits, to be multiplied with quantized matrices: made once for all matrices of a layer that share an
 /// input.
 ///
@@ -44,20 +63,7 @@ impl QuantizedActivations {
     /// beyond 2^32 - 1 vectors or elements of one, or 2^34 elements of all.
     pub fn quantize(device: &Device, x: &View) -> Result<Self> {
         const OP: &str = "quantize activations";
-        x.check(OP)?;
-        if !matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16) {
-            return Err(Error::UnsupportedDType {
-                op: OP,
-                dtype: x.dtype,
-            });
-        }
-        let Some((&len, outer)) = x.dims.split_last() else {
-            return Err(Error::InvalidArgument {
-                op: OP,
-                reason: "a tensor without dimensions holds no vectors; give it at least one".into(),
-            });
-        };
-        let columns: usize = outer.iter().product();
+        let (columns, len) = vectors_of(OP, x)?;
         let quantized = Self::alloc(OP, device, columns, len)?;
         let (stride, quants) = (quantized.stride(), quantized.quants());
         if quants == 0 {

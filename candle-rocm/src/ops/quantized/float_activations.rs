@@ -1,5 +1,6 @@
 //! Activations in 8-bit floats.
 
+use super::activations::vectors_of;
 use super::matrix::check_u32;
 use super::Format;
 use crate::dtype::FLOATS;
@@ -114,20 +115,7 @@ impl FloatActivations {
     /// beyond 2^32 - 1 vectors or elements of one, or 2^34 elements of all.
     pub fn quantize(device: &Device, x: &View, scaling: Scaling) -> Result<Self> {
         const OP: &str = "quantize to 8-bit floats";
-        x.check(OP)?;
-        if !matches!(x.dtype, DType::F32 | DType::F16 | DType::BF16) {
-            return Err(Error::UnsupportedDType {
-                op: OP,
-                dtype: x.dtype,
-            });
-        }
-        let Some((&len, outer)) = x.dims.split_last() else {
-            return Err(Error::InvalidArgument {
-                op: OP,
-                reason: "a tensor without dimensions holds no vectors; give it at least one".into(),
-            });
-        };
-        let columns: usize = outer.iter().product();
+        let (columns, len) = vectors_of(OP, x)?;
         let quantized = Self::alloc(OP, device, columns, len, scaling)?;
         let count = quantized.count();
         if count == 0 {
