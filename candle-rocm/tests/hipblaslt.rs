@@ -2,6 +2,7 @@
 //! there.
 
 mod common;
+mod installation;
 mod isolated;
 
 use candle_rocm::blas::{forget_scaled, scaled_matmul, tune_scaled};
@@ -12,7 +13,8 @@ use common::{download, HostTensor, Layout, Rng};
 use float8::F8E4M3;
 use half::bf16;
 use hip_sim::client::Client;
-use isolated::{in_child, is_child, rocm_without};
+use installation::rocm_without;
+use isolated::{in_child, is_child};
 
 /// A product with its operands on the host.
 struct Case {

@@ -2,6 +2,7 @@
 //! rocBLAS's place.
 
 mod common;
+mod installation;
 mod isolated;
 
 use candle_rocm::blas::{self, matmul, Class, Size};
@@ -10,7 +11,8 @@ use candle_rocm::ops::quantized::{linear, Epilogue, Format, QuantizedMatrix};
 use candle_rocm::{precompile, CodeObject, DType, Device, Error};
 use common::{assert_close, assert_exact, download, Element, HostTensor, Rng};
 use half::{bf16, f16};
-use isolated::{in_child, rocm_without};
+use installation::rocm_without;
+use isolated::in_child;
 
 /// A device whose products are our own kernels'.
 fn device() -> Device {

@@ -30,20 +30,3 @@ pub fn in_child(name: &str, environment: &[(&str, &str)], body: impl FnOnce()) {
 pub fn is_child(name: &str) -> bool {
     std::env::var_os(CHILD).is_some_and(|child| child == *name)
 }
-
-/// A ROCm installation as the one in use, without a library.
-#[allow(dead_code)]
-pub fn rocm_without(library: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    let root = std::path::PathBuf::from(std::env::var_os("ROCM_PATH").expect("ROCM_PATH"));
-    std::fs::create_dir(folder.path().join("lib")).unwrap();
-    for entry in std::fs::read_dir(root.join("lib")).unwrap() {
-        let path = entry.unwrap().path();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        if !name.contains(library) {
-            let link = folder.path().join("lib").join(name);
-            std::os::unix::fs::symlink(path.canonicalize().unwrap(), link).unwrap();
-        }
-    }
-    folder
-}
