@@ -1,0 +1,12 @@
+//! `rocm-port scan`
+
+use super::Outcome;
+
+/// Options of `scan`.
+#[derive(clap::Args)]
+pub(crate) struct Options {}
+
+/// Runs the command.
+pub(crate) fn run(_: Options) -> Outcome {
+    Err("not yet".into())
+}

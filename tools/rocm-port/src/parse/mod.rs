@@ -1,0 +1,1 @@
+//! From CUDA text to the model: preprocessed by a C++ compiler, parsed by tree-sitter.

@@ -1,0 +1,1 @@
+//! Ported units, launchers in Rust, and the feature `rocm`.

@@ -1,0 +1,1 @@
+//! A bounded loop with a language model, whose answers may touch the kernel only.

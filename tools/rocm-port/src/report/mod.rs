@@ -1,0 +1,1 @@
+//! What was found, as text, JSON, SARIF or Markdown.

@@ -1,0 +1,1 @@
+//! What keeps a kernel from running as it is, by rule.
