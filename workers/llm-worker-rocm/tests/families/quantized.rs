@@ -4,7 +4,10 @@
 
 use super::device;
 use super::formats::{difference_of_prompt, write_gguf};
+use super::isolated::in_child;
 use super::transformers::{tolerance, Case};
+use candle_core::rocm_backend::candle_rocm::ops::quantized::multiplies_float8;
+use candle_core::Device;
 use llm_worker_rocm::model::{open_weights, LoadOptions, ModelFile};
 use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensors};
@@ -447,4 +450,25 @@ fn devices_decode_quantized_checkpoints() {
         let difference = super::formats::difference_in_steps(&checkpoint.case, folder.path());
         assert!(difference < 0.03, "{name}: {difference}");
     }
+}
+
+/// Prompts as 8-bit floats times 8-bit floats, where the GPU has that: each activation is off by up to a 32nd, and so are
+/// answers of models this small; a wrong scale or sum is off by its own size.
+#[test]
+fn devices_multiply_prompts_as_8_bit_floats() {
+    const NAME: &str = "quantized::devices_multiply_prompts_as_8_bit_floats";
+    let Device::Rocm(rocm) = device() else {
+        return;
+    };
+    if !multiplies_float8(rocm.device(), Format::F8E4M3).unwrap() {
+        return;
+    }
+    in_child(NAME, &[("CANDLE_ROCM_QMATMUL", "float8")], || {
+        for name in ["fp8-block", "fp8-latent", "channel", "fused"] {
+            let checkpoint = read(name);
+            let folder = checkpoint.folder();
+            let difference = checkpoint.case.difference(folder.path());
+            assert!((3e-3..0.2).contains(&difference), "{name}: {difference}");
+        }
+    });
 }
