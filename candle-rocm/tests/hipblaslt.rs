@@ -235,9 +235,9 @@ fn what_was_found_faster_is_taken_and_remembered() {
     let cache = cache_of_its_own();
     let environment = [
         ("HIP_SIM_ARCH", "gfx942"),
+        ("HIP_SIM_WRONG", "kernel-slow:scaled_matrix_*:50"),
         (NEW_CACHE, cache.path().to_str().unwrap()),
     ];
-    // On the simulator, products by the library are native code, and our own kernels are not.
     in_child(name, &environment, || {
         let device = with(None);
         let case = Case::new([64, 64, 80], Layout::Contiguous, true, false);

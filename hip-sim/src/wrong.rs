@@ -44,6 +44,8 @@ const RIGHT_COPY_BYTES: usize = 1 << 20;
 enum Fault {
     /// Launches of kernels whose name fits leave out their last block.
     Kernel(String),
+    /// Launches of such kernels take so many milliseconds longer.
+    KernelSlow(String, u64),
     /// Products of this type, and of these transpositions if any, have a wrong element.
     Blas(&'static str, Option<(bool, bool)>),
     /// Products of hipBLASLt take so many milliseconds longer.
@@ -134,6 +136,11 @@ impl Wrong {
         self.is_on(LISTED) && self.list().iter().any(fits)
     }
 
+    fn find<T>(&self, of: impl Fn(&Fault) -> Option<T>) -> Option<T> {
+        self.is_on(LISTED)
+            .then(|| self.list().iter().find_map(of))?
+    }
+
     /// Whether launches of this kernel leave out their last block.
     pub fn leaves_out_a_block(&self, kernel: &str) -> bool {
         self.any(|f| matches!(f, Fault::Kernel(glob) if fits(glob, kernel)))
@@ -205,14 +212,18 @@ impl Wrong {
 
     /// Milliseconds that products of hipBLASLt take longer.
     pub fn hipblaslt_delay(&self) -> Option<u64> {
-        if !self.is_on(LISTED) {
-            return None;
-        }
-        let delay = |f: &Fault| match f {
+        self.find(|fault| match fault {
             Fault::HipblasltSlow(delay) => Some(*delay),
             _ => None,
-        };
-        self.list().iter().find_map(delay)
+        })
+    }
+
+    /// Milliseconds that launches of this kernel take longer.
+    pub fn kernel_delay(&self, kernel: &str) -> Option<u64> {
+        self.find(|fault| match fault {
+            Fault::KernelSlow(glob, delay) if fits(glob, kernel) => Some(*delay),
+            _ => None,
+        })
     }
 
     /// Ends the process at a product of hipBLASLt, if that was asked for, as one does that has lost a file of kernels.
@@ -242,6 +253,10 @@ fn parse(kind: &str, value: &str) -> Option<Fault> {
                 Fault::Blas(dtype(name)?, Some(ops))
             }
         },
+        "kernel-slow" => {
+            let (glob, delay) = value.split_once(':').filter(|(glob, _)| !glob.is_empty())?;
+            Fault::KernelSlow(glob.to_string(), delay.parse().ok()?)
+        }
         "hipblaslt-slow" => Fault::HipblasltSlow(value.parse().ok()?),
         "miopen" => Fault::Miopen(dtype(value).filter(|d| *d != "f64")?),
         "copy" => Fault::Copy(match value {
@@ -300,6 +315,9 @@ mod tests {
         wrong.set("graph,blas:f32").unwrap();
         assert!(wrong.is_on(GRAPH) && !wrong.is_on(FLIPPED_LANE));
         assert!(wrong.spoils_product("f32", (true, true)) && wrong.stuck_words().is_empty());
+        wrong.set("kernel-slow:sum_*:30").unwrap();
+        assert_eq!(wrong.kernel_delay("sum_f32"), Some(30));
+        assert_eq!(wrong.kernel_delay("max_f32"), None);
         wrong.set("hipblaslt,hipblaslt-slow:20").unwrap();
         assert!(wrong.is_on(super::HIPBLASLT) && wrong.hipblaslt_delay() == Some(20));
         wrong.set("link:2-1").unwrap();
@@ -324,6 +342,8 @@ mod tests {
             "hipblaslt:f16",
             "hipblaslt-slow",
             "kernel:",
+            "kernel-slow:20",
+            "kernel-slow:sum:x",
             "miopen:f64",
             "copy:up",
             "vram:x",

@@ -21,6 +21,7 @@ use crew::Crew;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
 
 /// Threads in a block, at most.
 pub(crate) const MAX_BLOCK: u32 = 1024;
@@ -188,6 +189,9 @@ impl Launch {
         let args = self.args.addresses();
         let wrong = &sim.config.wrong;
         wrong.launch();
+        if let Some(delay) = wrong.kernel_delay(&self.function.name) {
+            std::thread::sleep(Duration::from_millis(delay));
+        }
         let left_out = wrong.leaves_out_a_block(&self.function.name);
         let blocks = self.grid.count() - u64::from(left_out);
         let (grid, crew) = (
