@@ -34,7 +34,7 @@ PORT_FN unsigned __fns(unsigned mask, unsigned base, int n) {
 // Nibble i of the selector picks byte i of y:x; its highest bit repeats that byte's sign.
 PORT_FN unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     const unsigned spread = (selector & 0x7u) | (selector & 0x70u) << 4 | (selector & 0x700u) << 8 | (selector & 0x7000u) << 12;
-    const unsigned picked = device::permute_bytes(y, x, spread);
+    const unsigned picked = port::device::permute_bytes(y, x, spread);
     const unsigned signs = (selector >> 3 & 1u) | (selector >> 7 & 1u) << 8 | (selector >> 11 & 1u) << 16 | (selector >> 15 & 1u) << 24;
     const unsigned replaced = signs * 0xffu;
     return (picked & ~replaced) | ((picked >> 7 & 0x01010101u) * 0xffu & replaced);
@@ -89,9 +89,9 @@ template <int LOW, int HIGH> PORT_FN int saturate(int x) { return x < LOW ? LOW 
 
 // Of four products of bytes, and of two of a word and a byte, with a sum.
 PORT_FN int __dp4a(int a, int b, int c) {
-    if constexpr (device::target::HAS_DOT4) {
+    if constexpr (port::device::target::HAS_DOT4) {
 #if !defined(__HIP_SIM__)
-        return device::target::dot4((unsigned)a, (unsigned)b, c);
+        return port::device::target::dot4((unsigned)a, (unsigned)b, c);
 #endif
     }
     unsigned sum = (unsigned)c;

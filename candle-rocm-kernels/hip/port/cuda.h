@@ -14,9 +14,15 @@
 #ifndef CANDLE_ROCM_PORT_CUDA_H
 #define CANDLE_ROCM_PORT_CUDA_H
 
-// In a namespace, so that its names are none of the text's; its using-directive ends with the namespace, too.
+// In a namespace of the shim's own, so that its names, and what its using-directive brings, are none of the text's.
 namespace cuda_port {
+namespace port {
+namespace base {
 #include "device.h"
+namespace found = device;
+}  // namespace base
+namespace device = base::found;
+}  // namespace port
 }  // namespace cuda_port
 
 #include "dialect.h"

@@ -129,7 +129,7 @@ template <typename F> PORT_FN F remainder(F x, F y, int* quotient) {
     return sign_of(x) ? -rest : rest;
 }
 
-PORT_FN float exp2(float x) { return device::exp2_whole(x); }
+PORT_FN float exp2(float x) { return port::device::exp2_whole(x); }
 PORT_FN double exp2(double x) {
     if (!(m::abs(x) < 1100.0)) return is_nan(x) ? x : x > 0 ? m::infinity(x) : 0.0;
     const double k = m::rint(x);

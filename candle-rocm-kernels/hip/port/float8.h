@@ -45,7 +45,7 @@ PORT_FN __half widen_fp8(unsigned char v, __nv_fp8_interpretation_t kind) {
     }
     const unsigned short sign = (unsigned short)((v & 0x80u) << 8);
     if ((v & 0x7fu) == 0x7fu) return of_bits<__half>(0x7fff);
-    return of_bits<__half>((unsigned short)(sign | device::float_to_f16(device::f8e4m3_to_float((unsigned char)(v & 0x7fu)))));
+    return of_bits<__half>((unsigned short)(sign | port::device::float_to_f16(port::device::f8e4m3_to_float((unsigned char)(v & 0x7fu)))));
 }
 
 }  // namespace port

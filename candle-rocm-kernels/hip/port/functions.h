@@ -32,27 +32,27 @@ namespace cuda_port {
     }                                                                                                     \
     template <typename T> PORT_FN std::enable_if_t<std::is_integral_v<T>, double> name(T x, T y) { return name((double)x, (double)y); }
 
-PORT_UNARY(sqrt, device::math::sqrt(x))
-PORT_UNARY(rsqrt, device::math::rsqrt(x))
+PORT_UNARY(sqrt, port::device::math::sqrt(x))
+PORT_UNARY(rsqrt, port::device::math::rsqrt(x))
 PORT_UNARY(cbrt, port::cbrt(x))
 PORT_UNARY(rcbrt, 1 / port::cbrt(x))
-PORT_UNARY(floor, device::math::floor(x))
-PORT_UNARY(ceil, device::math::ceil(x))
-PORT_UNARY(trunc, device::math::trunc(x))
-PORT_UNARY(round, device::math::round(x))
-PORT_UNARY(rint, device::math::rint(x))
-PORT_UNARY(nearbyint, device::math::rint(x))
-PORT_UNARY(exp, device::math::exp(x))
+PORT_UNARY(floor, port::device::math::floor(x))
+PORT_UNARY(ceil, port::device::math::ceil(x))
+PORT_UNARY(trunc, port::device::math::trunc(x))
+PORT_UNARY(round, port::device::math::round(x))
+PORT_UNARY(rint, port::device::math::rint(x))
+PORT_UNARY(nearbyint, port::device::math::rint(x))
+PORT_UNARY(exp, port::device::math::exp(x))
 PORT_UNARY(exp2, port::exp2(x))
 PORT_UNARY(exp10, port::exp10(x))
-PORT_UNARY(expm1, device::math::expm1(x))
-PORT_UNARY(log, device::math::log(x))
+PORT_UNARY(expm1, port::device::math::expm1(x))
+PORT_UNARY(log, port::device::math::log(x))
 PORT_UNARY(log2, port::log2(x))
 PORT_UNARY(log10, port::log10(x))
 PORT_UNARY(log1p, port::log1p(x))
 PORT_UNARY(logb, port::logb(x))
-PORT_UNARY(sin, device::math::sin(x))
-PORT_UNARY(cos, device::math::cos(x))
+PORT_UNARY(sin, port::device::math::sin(x))
+PORT_UNARY(cos, port::device::math::cos(x))
 PORT_UNARY(tan, port::tan(x))
 PORT_UNARY(sinpi, port::sinpi(x))
 PORT_UNARY(cospi, port::cospi(x))
@@ -61,12 +61,12 @@ PORT_UNARY(acos, port::acos(x))
 PORT_UNARY(atan, port::atan(x))
 PORT_UNARY(sinh, port::sinh(x))
 PORT_UNARY(cosh, port::cosh(x))
-PORT_UNARY(tanh, device::math::tanh(x))
+PORT_UNARY(tanh, port::device::math::tanh(x))
 PORT_UNARY(asinh, port::asinh(x))
 PORT_UNARY(acosh, port::acosh(x))
 PORT_UNARY(atanh, port::atanh(x))
-PORT_UNARY(erf, device::math::erf(x))
-PORT_UNARY(erfc, device::math::erfc(x))
+PORT_UNARY(erf, port::device::math::erf(x))
+PORT_UNARY(erfc, port::device::math::erfc(x))
 PORT_UNARY(erfcx, port::erfcx(x))
 PORT_UNARY(erfinv, port::erfinv(x))
 PORT_UNARY(erfcinv, port::erfcinv(x))
@@ -74,13 +74,13 @@ PORT_UNARY(normcdf, port::normcdf(x))
 PORT_UNARY(normcdfinv, port::normcdfinv(x))
 PORT_UNARY(tgamma, port::tgamma(x))
 PORT_UNARY(lgamma, port::lgamma(x))
-PORT_BINARY(pow, device::math::pow(x, y))
+PORT_BINARY(pow, port::device::math::pow(x, y))
 PORT_BINARY(fmod, port::fmod(x, y))
 PORT_BINARY(remainder, port::remainder(x, y, nullptr))
 PORT_BINARY(atan2, port::atan2(x, y))
 PORT_BINARY(hypot, port::hypot(x, y))
 PORT_BINARY(rhypot, 1 / port::hypot(x, y))
-PORT_BINARY(copysign, device::math::copysign(x, y))
+PORT_BINARY(copysign, port::device::math::copysign(x, y))
 PORT_BINARY(fdim, port::is_nan(x) || port::is_nan(y) ? x + y : x > y ? x - y : 0)
 // A NaN gives way to a number.
 PORT_BINARY(fmax, port::larger(x, y))
@@ -131,15 +131,15 @@ PORT_FN int ilogb(double x) { return port::ilogb(x); }
 PORT_FN float nanf(const char*) { return __builtin_nanf(""); }
 PORT_FN double nan(const char*) { return __builtin_nan(""); }
 
-PORT_FN long lrintf(float x) { return port::to_integer<long>(device::math::rint(x)); }
+PORT_FN long lrintf(float x) { return port::to_integer<long>(port::device::math::rint(x)); }
 PORT_FN long lrint(float x) { return lrintf(x); }
-PORT_FN long lrint(double x) { return port::to_integer<long>(device::math::rint(x)); }
+PORT_FN long lrint(double x) { return port::to_integer<long>(port::device::math::rint(x)); }
 PORT_FN long long llrintf(float x) { return lrintf(x); }
 PORT_FN long long llrint(float x) { return lrintf(x); }
 PORT_FN long long llrint(double x) { return lrint(x); }
-PORT_FN long lroundf(float x) { return port::to_integer<long>(device::math::round(x)); }
+PORT_FN long lroundf(float x) { return port::to_integer<long>(port::device::math::round(x)); }
 PORT_FN long lround(float x) { return lroundf(x); }
-PORT_FN long lround(double x) { return port::to_integer<long>(device::math::round(x)); }
+PORT_FN long lround(double x) { return port::to_integer<long>(port::device::math::round(x)); }
 PORT_FN long long llroundf(float x) { return lroundf(x); }
 PORT_FN long long llround(float x) { return lroundf(x); }
 PORT_FN long long llround(double x) { return lround(x); }
@@ -153,10 +153,10 @@ PORT_BOTH(sincospi, , pi)
 #undef PORT_BOTH
 
 // Of three and of four numbers, and of n.
-PORT_FN float norm3df(float a, float b, float c) { return (float)device::math::sqrt((double)a * a + (double)b * b + (double)c * c); }
+PORT_FN float norm3df(float a, float b, float c) { return (float)port::device::math::sqrt((double)a * a + (double)b * b + (double)c * c); }
 PORT_FN double norm3d(double a, double b, double c) { return port::hypot(port::hypot(a, b), c); }
 PORT_FN float norm4df(float a, float b, float c, float d) {
-    return (float)device::math::sqrt((double)a * a + (double)b * b + (double)c * c + (double)d * d);
+    return (float)port::device::math::sqrt((double)a * a + (double)b * b + (double)c * c + (double)d * d);
 }
 PORT_FN double norm4d(double a, double b, double c, double d) { return port::hypot(port::hypot(a, b), port::hypot(c, d)); }
 PORT_FN float rnorm3df(float a, float b, float c) { return 1.0f / norm3df(a, b, c); }
@@ -211,18 +211,18 @@ PORT_FN unsigned long long ullmin(unsigned long long a, unsigned long long b) { 
 PORT_FN unsigned long long ullmax(unsigned long long a, unsigned long long b) { return a < b ? b : a; }
 
 // What CUDA computes roughly, and the compiler option -use_fast_math. The last places are other ones than there.
-PORT_FN float __expf(float x) { return device::exp2_fast(x * 0x1.715476p+0f); }
-PORT_FN float __exp10f(float x) { return device::exp2_fast(x * 0x1.a934f0p+1f); }
+PORT_FN float __expf(float x) { return port::device::exp2_fast(x * 0x1.715476p+0f); }
+PORT_FN float __exp10f(float x) { return port::device::exp2_fast(x * 0x1.a934f0p+1f); }
 PORT_FN float __log2f(float x) { return port::log2(x); }
 PORT_FN float __logf(float x) { return port::log2(x) * 0x1.62e430p-1f; }
 PORT_FN float __log10f(float x) { return port::log2(x) * 0x1.344136p-2f; }
-PORT_FN float __sinf(float x) { return device::math::sin(x); }
-PORT_FN float __cosf(float x) { return device::math::cos(x); }
+PORT_FN float __sinf(float x) { return port::device::math::sin(x); }
+PORT_FN float __cosf(float x) { return port::device::math::cos(x); }
 PORT_FN float __tanf(float x) { return port::tan(x); }
-PORT_FN float __tanhf(float x) { return device::math::tanh(x); }
+PORT_FN float __tanhf(float x) { return port::device::math::tanh(x); }
 PORT_FN void __sincosf(float x, float* sine, float* cosine) { sincosf(x, sine, cosine); }
-PORT_FN float __powf(float x, float y) { return device::exp2_fast(y * port::log2(x)); }
-PORT_FN float __fdividef(float x, float y) { return x * device::reciprocal_fast(y); }
+PORT_FN float __powf(float x, float y) { return port::device::exp2_fast(y * port::log2(x)); }
+PORT_FN float __fdividef(float x, float y) { return x * port::device::reciprocal_fast(y); }
 PORT_FN float __saturatef(float x) { return port::is_nan(x) ? 0.0f : x < 0.0f ? 0.0f : x > 1.0f ? 1.0f : x; }
 
 namespace std {

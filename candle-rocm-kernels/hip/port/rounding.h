@@ -63,9 +63,9 @@ template <rounding R> PORT_FN unsigned short directed(float x, cut c) {
 // The formats of 16 bits: to and from float.
 struct format_f16 {
     static constexpr unsigned short INF = 0x7c00, NAN_BITS = 0x7fff, ONE = 0x3c00;
-    static PORT_FN float widen(unsigned short b) { return device::f16_to_float(b); }
+    static PORT_FN float widen(unsigned short b) { return port::device::f16_to_float(b); }
     template <rounding R> static PORT_FN unsigned short narrow(float x) {
-        if (R == NEAREST) return device::float_to_f16(x);
+        if (R == NEAREST) return port::device::float_to_f16(x);
         return is_nan(x) ? NAN_BITS : directed<R>(x, cut_f16(magnitude_bits(x)));
     }
 };
@@ -73,7 +73,7 @@ struct format_bf16 {
     static constexpr unsigned short INF = 0x7f80, NAN_BITS = 0x7fff, ONE = 0x3f80;
     static PORT_FN float widen(unsigned short b) { return __builtin_bit_cast(float, (unsigned)b << 16); }
     template <rounding R> static PORT_FN unsigned short narrow(float x) {
-        if (R == NEAREST) return device::float_to_bf16(x);
+        if (R == NEAREST) return port::device::float_to_bf16(x);
         return is_nan(x) ? NAN_BITS : directed<R>(x, cut_bf16(magnitude_bits(x)));
     }
 };

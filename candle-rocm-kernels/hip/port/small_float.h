@@ -85,7 +85,7 @@ template <typename T> PORT_FN T rectified(T v) { return small_is_nan(v) ? of_bit
 #define PORT_FROM_INTEGER(I) \
     PORT_FN PORT_SELF(I v) : __x(port_format::template narrow<port::NEAREST>(port::to_odd(v))) {}
 #define PORT_TO_INTEGER(I) \
-    PORT_FN operator I() const { return port::to_integer<I>(device::math::trunc(port_format::widen(__x))); }
+    PORT_FN operator I() const { return port::to_integer<I>(port::device::math::trunc(port_format::widen(__x))); }
 #define PORT_SMALL_FLOAT(NAME, RAW, FORMAT)                                                            \
     struct RAW {                                                                                       \
         unsigned short x;                                                                              \
