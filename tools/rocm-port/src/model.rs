@@ -11,7 +11,9 @@ use std::path::PathBuf;
 pub struct Place {
     /// Relative to the project's root, with `/`.
     pub file: String,
+    /// From 1.
     pub line: usize,
+    /// From 1, in characters.
     pub column: usize,
 }
 
@@ -22,19 +24,26 @@ pub struct Project {
     pub root: PathBuf,
     /// Name and version, if there is a Cargo.toml.
     pub package: Option<(String, String)>,
+    /// Its `.cu` files, and headers with kernels that no `.cu` file includes.
     pub files: Vec<SourceFile>,
+    /// Its build scripts that compile CUDA.
     pub builds: Vec<BuildScript>,
+    /// Where its Rust speaks of CUDA.
     pub rust: Vec<RustUse>,
 }
 
 /// A `.cu` file, with what its headers brought in.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct SourceFile {
+    /// Relative to the project's root, with `/`.
     pub path: String,
+    /// Includes that are followed, of headers too.
     pub includes: Vec<Include>,
+    /// Its kernels, with those of its headers.
     pub kernels: Vec<Kernel>,
+    /// Its launches, with those of its headers.
     pub launches: Vec<Launch>,
-    /// What a kernel reaches, for rules: device functions and their places.
+    /// Device functions, for what kernels reach, and host functions, for what launches.
     pub functions: Vec<Function>,
     /// Why a part of the file was not understood; the rest is there.
     pub problems: Vec<(Place, String)>,
@@ -43,7 +52,9 @@ pub struct SourceFile {
 /// An `#include`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Include {
+    /// Where the line is.
     pub place: Place,
+    /// As the line says it, without quotes or angle brackets.
     pub name: String,
     /// The file of the project that it means; a system header has none.
     pub file: Option<String>,
@@ -54,15 +65,22 @@ pub struct Include {
 pub struct Kernel {
     /// With its namespaces, such as `vllm::rotary_embedding_kernel`.
     pub name: String,
+    /// Where its name is; for a kernel that a macro makes, where the macro is defined, if that is known.
     pub place: Place,
+    /// The last line of its body, in the file of `place`; the same line for what a macro makes.
+    pub last_line: usize,
     /// Where the macro that makes it is used, for kernels that no text names.
     pub expansion: Option<Place>,
+    /// Whether it has C linkage.
     pub extern_c: bool,
+    /// Its own template parameters, in order; empty for a plain kernel.
     pub template: Vec<TemplateParameter>,
+    /// Its parameters, in order.
     pub parameters: Vec<Parameter>,
     /// The arguments of `__launch_bounds__`, as text.
     pub launch_bounds: Option<String>,
-    /// Template arguments with which host code launches or instantiates it; one empty list for a plain kernel.
+    /// Template arguments with which host code launches or instantiates it; one empty list for a plain kernel. Names
+    /// that mean something only inside of the host function are replaced by what they mean there.
     pub instances: Vec<Vec<String>>,
     /// Names of the device functions that it reaches, directly and through others.
     pub reaches: Vec<String>,
@@ -73,58 +91,89 @@ pub struct Kernel {
 pub struct TemplateParameter {
     /// `typename`, `int`, `bool`, …
     pub kind: String,
+    /// Its name; empty if it has none.
     pub name: String,
+    /// Its default, as text.
     pub default: Option<String>,
 }
 
-/// A parameter of a kernel, as its text says it.
+/// A parameter of a function, as its text says it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parameter {
+    /// The type with its pointers and references, such as `const float *__restrict__`.
     pub kind: String,
+    /// Its name; empty if it has none.
     pub name: String,
 }
 
 /// A device function, or a host function of a `.cu` file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Function {
+    /// With its namespaces and classes.
     pub name: String,
+    /// Where its name is, or where the macro is used that makes it.
     pub place: Place,
-    /// `__device__`, alone or beside `__host__`.
+    /// The last line of its body.
+    pub last_line: usize,
+    /// `__device__`, alone or beside `__host__`, or reached by a kernel (`constexpr` functions may say nothing).
     pub device: bool,
+    /// Whether it has C linkage.
+    pub extern_c: bool,
+    /// Its template parameters.
+    pub template: Vec<TemplateParameter>,
+    /// Its parameters, in order.
+    pub parameters: Vec<Parameter>,
+    /// Names of what it calls, as the text says them without template arguments.
     pub calls: Vec<String>,
 }
 
 /// A `<<<…>>>`.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Launch {
+    /// Where the launch is, or where the macro is used that makes it.
     pub place: Place,
-    /// The host function that it is in.
+    /// The host function that it is in, with its namespaces and classes.
     pub function: String,
+    /// The kernel, as [`Kernel::name`] says it if it is known; else as the launch says it.
     pub kernel: String,
+    /// Its template arguments as the launch says them; empty if they are deduced.
     pub template: Vec<String>,
+    /// The template arguments for every way in which this launch is reached, all of them said and deduced ones.
+    pub instances: Vec<Vec<String>>,
+    /// Blocks, as text.
     pub grid: String,
+    /// Threads of a block, as text.
     pub block: String,
     /// Bytes of dynamic shared memory, `0` if not said.
     pub shared: String,
+    /// The stream, as text.
     pub stream: Option<String>,
+    /// What is passed, as text.
     pub arguments: Vec<String>,
 }
 
 /// What builds CUDA: `bindgen_cuda`, `cudaforge`, `cc`, or nvcc by hand.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct BuildScript {
+    /// Where it names the builder first.
     pub place: Place,
+    /// The crate, or `nvcc`.
     pub builder: String,
     /// Files that it names.
     pub inputs: Vec<String>,
     /// `-D`, `-I`, `-std=` and other options.
     pub options: Vec<String>,
+    /// Options that are given under a condition only: the condition's text, and the option.
+    #[serde(default)]
+    pub conditional: Vec<(String, String)>,
 }
 
 /// A use of CUDA in Rust: `cudarc`, `CudaDevice`, `extern "C"` functions of `.cu` files.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RustUse {
+    /// Where it is.
     pub place: Place,
+    /// A name of cudarc or candle, or `extern fn NAME`.
     pub what: String,
 }
 
@@ -135,6 +184,7 @@ pub struct PortedUnit {
     pub name: String,
     /// HIP; quoted includes are headers of candle-rocm-kernels.
     pub source: String,
+    /// Its entries.
     pub kernels: Vec<PortedKernel>,
 }
 
@@ -145,7 +195,9 @@ pub struct PortedKernel {
     pub entry: String,
     /// The kernel in the CUDA text, and its template arguments.
     pub kernel: String,
+    /// The template arguments of the kernel; empty for a plain one.
     pub template: Vec<String>,
+    /// What a launch passes, in order.
     pub arguments: Vec<Argument>,
     /// The largest block, if the text says one.
     pub max_block: Option<u32>,
@@ -154,7 +206,9 @@ pub struct PortedKernel {
 /// An argument of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Argument {
+    /// As the kernel's text names it.
     pub name: String,
+    /// What it is.
     pub kind: ArgumentKind,
 }
 
@@ -163,7 +217,12 @@ pub struct Argument {
 #[serde(rename_all = "snake_case")]
 pub enum ArgumentKind {
     /// An address in device memory; the element's type as the text names it (`float`, `__half`, `void`).
-    Pointer { element: String, constant: bool },
+    Pointer {
+        /// The element's type.
+        element: String,
+        /// Whether the kernel may not write to it.
+        constant: bool,
+    },
     /// A number, by its Rust name: `i8` to `u64`, `f16`, `bf16`, `f32`, `f64`, `bool`.
     Scalar(String),
     /// A structure by value; its C++ name.

@@ -1,1 +1,357 @@
-//! From CUDA text to the model: preprocessed by a C++ compiler, parsed by tree-sitter.
+//! From text to kernels, launches and functions.
+//!
+//! A file is preprocessed by a C++ compiler, if there is one, with empty stand-ins for CUDA's headers; the result is
+//! parsed by tree-sitter, whose errors become [`SourceFile::problems`] while the rest of the file stands.
+
+pub(crate) mod declare;
+mod deduce;
+mod instances;
+mod launches;
+mod locals;
+mod prepare;
+mod preprocess;
+mod reach;
+mod text;
+pub(crate) mod tree;
+
+pub(crate) use declare::Definition;
+pub(crate) use prepare::Attribute;
+pub(crate) use text::Text;
+
+use crate::model::{Function, Kernel, Place, Project, SourceFile};
+use crate::source::{Error, Sources};
+use instances::{Instances, Resolver};
+use preprocess::Preprocessor;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use tree_sitter::Tree;
+
+/// How files are read.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The C++ compiler that preprocesses; by default `CANDLE_ROCM_CLANG`, else the first one that is found.
+    pub compiler: Option<PathBuf>,
+    /// Read the text as it is, without a preprocessor.
+    pub raw: bool,
+    /// The value of `__CUDA_ARCH__`: which branches of the text are taken.
+    pub cuda_arch: u32,
+    /// Macros, as `NAME` or `NAME=VALUE`, after those of the build script.
+    pub defines: Vec<String>,
+    /// Folders with headers, relative to the root, after those of the build script.
+    pub includes: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            compiler: None,
+            raw: false,
+            cuda_arch: 800,
+            defines: Vec::new(),
+            includes: Vec::new(),
+        }
+    }
+}
+
+/// The most errors of the grammar that are reported for one file.
+const MOST_PROBLEMS: usize = 20;
+
+/// A file with its syntax tree, for those who look at more than [`SourceFile`] says.
+pub(crate) struct Parsed {
+    pub file: SourceFile,
+    pub text: Text,
+    /// The text that was parsed: preprocessed, attributes replaced by spaces.
+    pub source: String,
+    pub tree: Tree,
+    pub attributes: Vec<Attribute>,
+    pub definitions: Vec<Definition>,
+    /// For each definition, the ones that it may reach, directly and through others.
+    pub reaches: Vec<BTreeSet<usize>>,
+    /// For each of `file.kernels`, its definition.
+    pub kernels: Vec<usize>,
+}
+
+/// Reads the files of a project.
+///
+/// # Errors
+/// If a file cannot be read, or there is no room for the stand-ins of headers.
+pub fn project(sources: &Sources, options: &Options) -> Result<Project, Error> {
+    let mut files = Vec::new();
+    let project = each(sources, options, |parsed| files.push(parsed.file))?;
+    Ok(Project { files, ..project })
+}
+
+/// Reads the files of a project, one after the other, and hands each on with its tree; the answer has no files.
+pub(crate) fn each(
+    sources: &Sources,
+    options: &Options,
+    mut take: impl FnMut(Parsed),
+) -> Result<Project, Error> {
+    let mut project = Project {
+        root: sources.root.clone(),
+        package: sources.package.clone(),
+        files: Vec::new(),
+        builds: sources.builds(),
+        rust: sources.rust_uses(),
+    };
+    let preprocessor =
+        Preprocessor::new(sources, &project.builds, options).map_err(|error| Error::Io {
+            path: std::env::temp_dir(),
+            error,
+        })?;
+    let mut included: BTreeSet<String> = BTreeSet::new();
+    let mut names: BTreeSet<String> = BTreeSet::new();
+    let mut one = |name: &str| -> Result<(), Error> {
+        let parsed = parse(preprocessor.file(sources, name)?, name);
+        included.extend(
+            parsed
+                .file
+                .includes
+                .iter()
+                .filter_map(|include| include.file.clone()),
+        );
+        names.extend(
+            parsed
+                .definitions
+                .iter()
+                .map(|definition| definition.name.clone()),
+        );
+        take(parsed);
+        Ok(())
+    };
+    for name in &sources.cuda {
+        one(name)?;
+    }
+    // Kernels in headers that no file includes, such as sources that another tool compiles.
+    for name in &sources.headers {
+        if sources
+            .read(name)
+            .is_ok_and(|text| prepare::count_kernels(&text) > 0)
+            && !included.contains(name)
+        {
+            let parsed = parse(preprocessor.file(sources, name)?, name);
+            included.extend(
+                parsed
+                    .file
+                    .includes
+                    .iter()
+                    .filter_map(|include| include.file.clone()),
+            );
+            names.extend(
+                parsed
+                    .definitions
+                    .iter()
+                    .map(|definition| definition.name.clone()),
+            );
+            take(parsed);
+        }
+    }
+    // Of the foreign functions, those that CUDA defines.
+    project
+        .rust
+        .retain(|found| match found.what.strip_prefix("extern fn ") {
+            Some(function) => names.contains(function),
+            None => true,
+        });
+    Ok(project)
+}
+
+/// Reads one file.
+///
+/// # Errors
+/// If it cannot be read.
+pub fn file(sources: &Sources, name: &str, options: &Options) -> Result<SourceFile, Error> {
+    let builds = sources.builds();
+    let preprocessor = Preprocessor::new(sources, &builds, options).map_err(|error| Error::Io {
+        path: std::env::temp_dir(),
+        error,
+    })?;
+    Ok(parse(preprocessor.file(sources, name)?, name).file)
+}
+
+/// Parses a text.
+pub(crate) fn parse(text: Text, name: &str) -> Parsed {
+    let (mut source, attributes) = prepare::prepare(&text.text);
+    let mut problems = text.problems.clone();
+    let tree = tree::parse(&source).or_else(|| {
+        problems.push((start_of(name), "the parser gave up".into()));
+        source.clear();
+        tree::parse("")
+    });
+    // The grammar of this version is linked in, so that it parses at least nothing.
+    let tree = tree.unwrap_or_else(|| unreachable!("the empty text parses"));
+    let definitions = declare::definitions(tree.root_node(), &source);
+    errors(&tree, &text, &source, &mut problems);
+    let resolver = Resolver::new(&source, tree.root_node(), &definitions);
+    let sites = resolver.sites();
+    let found = resolver.run(&sites);
+    let launches = launches::launches(&resolver, &sites, &found, &text);
+    let mentions = reach::mentions(tree.root_node(), &source, &definitions);
+    let mut reaches: Vec<BTreeSet<usize>> = (0..definitions.len())
+        .map(|index| reach::closure([index], &mentions))
+        .collect();
+    let mut kernels = Vec::new();
+    let mut numbers = Vec::new();
+    for (index, definition) in definitions.iter().enumerate() {
+        if !definition.global || definition.specialised {
+            continue;
+        }
+        let instances = instances_of(definition, index, &found);
+        // Functions that an instance names as its template arguments.
+        let named = resolver.named(&instances);
+        let more = reach::closure(named.iter().copied(), &mentions);
+        reaches[index].extend(named.into_iter().chain(more));
+        let reached: BTreeSet<String> = reaches[index]
+            .iter()
+            .map(|reached| definitions[*reached].name.clone())
+            .collect();
+        kernels.push(kernel(
+            definition,
+            &text,
+            &attributes,
+            instances,
+            reached.into_iter().collect(),
+        ));
+        numbers.push(index);
+    }
+    if found.limited {
+        problems.push((
+            start_of(name),
+            "too many template instances of host functions: the rest is left out".into(),
+        ));
+    }
+    let from_kernels: BTreeSet<usize> = numbers
+        .iter()
+        .flat_map(|index| reaches[*index].iter().copied())
+        .collect();
+    let functions = definitions
+        .iter()
+        .zip(&mentions)
+        .enumerate()
+        .filter(|(_, (definition, _))| !definition.global)
+        .map(|(index, (definition, mentions))| Function {
+            name: definition.name.clone(),
+            place: text.place(definition.name_at),
+            last_line: declare::last_line(&text, &definition.range),
+            device: definition.device || from_kernels.contains(&index),
+            extern_c: definition.extern_c,
+            template: definition.template.clone(),
+            parameters: definition.parameters.clone(),
+            calls: mentions.calls.clone(),
+        })
+        .collect();
+    let file = SourceFile {
+        path: name.to_string(),
+        includes: text.includes.clone(),
+        kernels,
+        launches,
+        functions,
+        problems,
+    };
+    Parsed {
+        file,
+        text,
+        source,
+        tree,
+        attributes,
+        definitions,
+        reaches,
+        kernels: numbers,
+    }
+}
+
+fn instances_of(definition: &Definition, index: usize, found: &Instances) -> Vec<Vec<String>> {
+    match definition.template.is_empty() {
+        true => vec![Vec::new()],
+        false => found
+            .kernels
+            .get(&index)
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect(),
+    }
+}
+
+fn kernel(
+    definition: &Definition,
+    text: &Text,
+    attributes: &[Attribute],
+    instances: Vec<Vec<String>>,
+    reaches: Vec<String>,
+) -> Kernel {
+    let at = definition.name_at;
+    let used = text.place(at);
+    let made = text.expanded && !text.says(at, definition.last());
+    let macro_name: String = text
+        .original(at)
+        .trim_start()
+        .chars()
+        .take_while(|c| c.is_alphanumeric() || *c == '_')
+        .collect();
+    let place = made.then(|| text.definition(&macro_name)).flatten();
+    let last_line = match &place {
+        Some(place) => place.line,
+        None => declare::last_line(text, &definition.range),
+    };
+    Kernel {
+        name: definition.name.clone(),
+        place: place.unwrap_or_else(|| used.clone()),
+        last_line,
+        expansion: made.then_some(used),
+        extern_c: definition.extern_c,
+        template: definition.template.clone(),
+        parameters: definition.parameters.clone(),
+        launch_bounds: definition
+            .attribute(attributes, "__launch_bounds__")
+            .map(String::from),
+        instances,
+        reaches,
+    }
+}
+
+/// What the grammar did not understand, and kernels that are lost in it.
+fn errors(tree: &Tree, text: &Text, source: &str, problems: &mut Vec<(Place, String)>) {
+    let mut more = 0;
+    tree::walk(tree.root_node(), |node| {
+        if !node.has_error() {
+            return false;
+        }
+        // Macros of CUDA's headers stand for whole statements: a `;` that is missed after them means nothing.
+        if node.is_error() || (node.is_missing() && node.kind() != ";") {
+            match problems.len() < MOST_PROBLEMS {
+                true => {
+                    let near: String = tree::line(node, source).chars().take(60).collect();
+                    let what = match node.is_missing() {
+                        true => format!("missing {}", node.kind()),
+                        false => format!("not understood: {near}"),
+                    };
+                    problems.push((text.place(node.start_byte()), what));
+                }
+                false => more += 1,
+            }
+        }
+        !node.is_error()
+    });
+    let lost = prepare::count_kernels(source).saturating_sub(
+        declare::definitions(tree.root_node(), source)
+            .iter()
+            .filter(|definition| definition.global)
+            .count(),
+    );
+    let mut say = |what: String| problems.push((text.place(0), what));
+    if more > 0 {
+        say(format!("{more} more places that are not understood"));
+    }
+    if lost > 0 {
+        say(format!("{lost} kernels are in text that is not understood"));
+    }
+}
+
+fn start_of(file: &str) -> Place {
+    Place {
+        file: file.to_string(),
+        line: 1,
+        column: 1,
+    }
+}
