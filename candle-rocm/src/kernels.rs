@@ -291,10 +291,18 @@ impl Declaration {
         let addresses = &mut params.addresses[..params.count];
         let error_word = params.error_word;
         let function = self.function(device, true)?;
-        let grid = [config.grid, 1, 1];
         let name = || self.name_and_part().name;
         // SAFETY: the function was loaded on this device; the rest is the caller's promise.
-        unsafe { enqueue(device, function, grid, config, addresses, error_word, &name) }
+        unsafe {
+            enqueue(
+                device,
+                function,
+                config.into(),
+                addresses,
+                error_word,
+                &name,
+            )
+        }
     }
 }
 

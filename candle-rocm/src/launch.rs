@@ -37,6 +37,29 @@ impl LaunchConfig {
     }
 }
 
+/// A launch in three dimensions.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub grid: [u32; 3],
+    pub block: [u32; 3],
+    pub shared_bytes: u32,
+}
+
+impl From<LaunchConfig> for Shape {
+    fn from(config: LaunchConfig) -> Self {
+        Shape {
+            grid: [config.grid, 1, 1],
+            block: [config.block, 1, 1],
+            shared_bytes: config.shared_bytes,
+        }
+    }
+}
+
+/// Blocks of a grid, or threads of a block.
+fn count(dims: [u32; 3]) -> u32 {
+    dims.into_iter().fold(1, u32::saturating_mul)
+}
+
 /// Largest size of all arguments together, in bytes.
 const MAX_ARGUMENT_BYTES: usize = 4096;
 
@@ -219,24 +242,41 @@ impl Kernel {
     /// [`Error::Launch`] if HIP refuses, [`Error::InvalidLaunch`] and [`Error::DeviceMismatch`] for arguments.
     pub unsafe fn launch(&self, config: LaunchConfig, args: &Args) -> Result<()> {
         // SAFETY: as the caller promises.
-        unsafe { self.launch_grid([config.grid, 1, 1], config, args) }
+        unsafe { self.launch_in(config.into(), args) }
     }
 
-    /// The same with blocks in three dimensions, for kernels of others; `config.grid` is not used.
+    /// The same in three dimensions, for kernels that others wrote: `grid` counts blocks, `block` threads, and
+    /// `shared_bytes` is the dynamic shared memory of a block. A grid with a 0 in it does nothing.
     ///
     /// # Safety
     /// As of [`Kernel::launch`].
-    pub(crate) unsafe fn launch_grid(
+    ///
+    /// # Errors
+    /// As of [`Kernel::launch`].
+    pub unsafe fn launch_dims(
         &self,
         grid: [u32; 3],
-        config: LaunchConfig,
+        block: [u32; 3],
+        shared_bytes: u32,
         args: &Args,
     ) -> Result<()> {
+        let shape = Shape {
+            grid,
+            block,
+            shared_bytes,
+        };
+        // SAFETY: as the caller promises.
+        unsafe { self.launch_in(shape, args) }
+    }
+
+    /// # Safety
+    /// As of [`Kernel::launch`].
+    unsafe fn launch_in(&self, shape: Shape, args: &Args) -> Result<()> {
         let device = &self.device;
         device.enter()?;
         args.check(device)
             .map_err(|fault| fault.into_error(self.name()))?;
-        if grid.contains(&0) {
+        if shape.grid.contains(&0) {
             return Ok(());
         }
         let base = args.words.as_ptr();
@@ -249,17 +289,7 @@ impl Kernel {
         let name = || self.name().to_string();
         let function = self.function.raw;
         // SAFETY: the function is loaded on this device; that the arguments are the kernel's is the caller's promise.
-        unsafe {
-            enqueue(
-                device,
-                function,
-                grid,
-                config,
-                &mut params,
-                args.error_word,
-                &name,
-            )
-        }
+        unsafe { enqueue(device, function, shape, &mut params, args.error_word, &name) }
     }
 }
 
@@ -271,8 +301,7 @@ impl Kernel {
 pub(crate) unsafe fn enqueue(
     device: &Device,
     function: HipFunction,
-    grid: [u32; 3],
-    config: LaunchConfig,
+    shape: Shape,
     params: &mut [*mut c_void],
     error_word: bool,
     name: &dyn Fn() -> String,
@@ -283,9 +312,9 @@ pub(crate) unsafe fn enqueue(
         Error::Launch {
             kernel: name(),
             arch: gpu.properties.full_arch.clone(),
-            grid: config.grid,
-            block: config.block,
-            shared_bytes: config.shared_bytes,
+            grid: count(shape.grid),
+            block: count(shape.block),
+            shared_bytes: shape.shared_bytes,
             code,
             name: code_name,
             description,
@@ -295,13 +324,13 @@ pub(crate) unsafe fn enqueue(
     let status = unsafe {
         (gpu.hip.hipModuleLaunchKernel)(
             function,
-            grid[0],
-            grid[1],
-            grid[2],
-            config.block,
-            1,
-            1,
-            config.shared_bytes,
+            shape.grid[0],
+            shape.grid[1],
+            shape.grid[2],
+            shape.block[0],
+            shape.block[1],
+            shape.block[2],
+            shape.shared_bytes,
             device.stream().as_raw(),
             params.as_mut_ptr(),
             std::ptr::null_mut(),

@@ -57,6 +57,33 @@ fn a_kernel_of_the_user_runs_in_blocks_and_may_use_device_h() {
 }
 
 #[test]
+fn blocks_and_threads_have_three_dimensions() {
+    let device = device();
+    let source = r#"
+        extern "C" __global__ void place(unsigned* out) {
+            unsigned block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
+            unsigned thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+            unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+            out[block * threads + thread] = block * 1000 + thread;
+        }"#;
+    let place = kernel(&device, source, "place");
+    let (blocks, threads) = (2 * 3 * 4, 5 * 4 * 3);
+    let out = device.alloc(4 * blocks * threads).unwrap();
+    let args = Args::new().ptr(&out, 0);
+    // SAFETY: there is room for a number of each thread, and a grid of 0 writes nothing.
+    unsafe {
+        place.launch_dims([2, 3, 4], [5, 4, 3], 0, &args).unwrap();
+        place
+            .launch_dims([1, 0, 1], [1024, 1, 1], 0, &args)
+            .unwrap();
+    }
+    let expected: Vec<u32> = (0..blocks * threads)
+        .map(|i| (i / threads * 1000 + i % threads) as u32)
+        .collect();
+    assert_eq!(download::<u32>(&device, &out), expected);
+}
+
+#[test]
 fn a_faulty_source_gives_the_compilers_message() {
     let error = device().custom_kernel("extern \"C\" __global__ void f() { undeclared = 1; }", "f");
     let text = error.unwrap_err().to_string();

@@ -2,7 +2,7 @@
 
 use super::problem::{Problem, UNLIMITED};
 use super::Attempt;
-use crate::{Args, DType, Device, LaunchConfig, Result};
+use crate::{Args, DType, Device, Result};
 use candle_rocm_kernels::shared::ck::Sizes;
 use candle_rocm_kernels::{embedded_ck, embedded_ck_archs, CkInstance};
 
@@ -40,16 +40,13 @@ pub(super) fn run(device: &Device, problem: &Problem) -> Result<Attempt> {
     if tiles.max(shape.batch) > u16::MAX.into() {
         return refused("there are more than 65535 tiles or sequences");
     }
-    let config = LaunchConfig {
-        grid: shape.heads,
-        block: WAVES * device.properties().wave_size,
-        shared_bytes: 0,
-    };
+    let grid = [shape.heads, tiles, shape.batch];
+    let block = [WAVES * device.properties().wave_size, 1, 1];
     let args = problem
         .push_starts(problem.push_tensors(Args::new()))
         .value(&sizes);
     // SAFETY: the arguments are those of `ck/fmha.hip`, the problem was checked, and its sizes are the instance's.
-    unsafe { kernel.launch_grid([shape.heads, tiles, shape.batch], config, &args)? };
+    unsafe { kernel.launch_dims(grid, block, 0, &args)? };
     Ok(Attempt::Done)
 }
 
