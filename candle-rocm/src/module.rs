@@ -183,11 +183,12 @@ impl Module {
             Origin::Custom(source) => {
                 let unit = translation_unit(kernel, source)
                     .map_err(|error| compile_error(gpu, kernel, error.to_string()))?;
+                // Kernels of others read floats as vectors and integers, as nvcc lets them.
                 let request = CompileRequest {
                     name: kernel,
                     source: &unit,
                     arch,
-                    options: &[],
+                    options: &["-fno-strict-aliasing".to_string()],
                 };
                 Self::compiled(gpu, kernel, declared, &request)
             }
