@@ -151,6 +151,7 @@ mod tests {
                 line: 1,
                 column: 1,
             },
+            last_line: 1,
             expansion: None,
             extern_c: false,
             template: vec![

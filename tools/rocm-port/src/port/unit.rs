@@ -240,15 +240,29 @@ mod experiment {
             for e in walkdir::WalkDir::new(root).into_iter().flatten() {
                 if e.path().extension().is_some_and(|x| x == "cu") {
                     let rel = e.path().strip_prefix(root).unwrap().to_str().unwrap();
-                    let inc = vec!["src".to_string(), "kernels".to_string(), "src/cuda".into(), "src/cuda/flashinfer/include".into()];
+                    let inc = vec![
+                        "src".to_string(),
+                        "kernels".to_string(),
+                        "src/cuda".into(),
+                        "src/cuda/flashinfer/include".into(),
+                    ];
                     match super::flatten::flatten(root, &inc, rel) {
                         Err(e) => println!("{rel}: ERROR {e}"),
                         Ok(flat) => {
                             let s = super::strip::strip(&flat.text);
                             let t = super::lexer::tokens(&s.text);
                             let left = t.iter().filter(|t| t.is(&s.text, "<<<")).count();
-                            println!("{rel}: {} bytes, host {:?}, launches left {left}, problems {:?}", s.text.len(), s.host, flat.problems);
-                            let name = format!("{}__{}", root.file_name().unwrap().to_str().unwrap(), rel.replace('/', "_"));
+                            println!(
+                                "{rel}: {} bytes, host {:?}, launches left {left}, problems {:?}",
+                                s.text.len(),
+                                s.host,
+                                flat.problems
+                            );
+                            let name = format!(
+                                "{}__{}",
+                                root.file_name().unwrap().to_str().unwrap(),
+                                rel.replace('/', "_")
+                            );
                             std::fs::write(out.join(name), s.text).unwrap();
                         }
                     }
