@@ -37,6 +37,8 @@ pub struct Project {
 pub struct SourceFile {
     /// Relative to the project's root, with `/`.
     pub path: String,
+    /// The value of `__CUDA_ARCH__` that it was read with.
+    pub cuda_arch: u32,
     /// Includes that are followed, of headers too.
     pub includes: Vec<Include>,
     /// Its kernels, with those of its headers.

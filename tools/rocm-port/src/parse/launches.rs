@@ -175,6 +175,7 @@ fn held<'t>(resolver: &Resolver<'_, 't>, callee: Node<'t>) -> Vec<Site<'t>> {
         .and_then(|range| resolver.node(range.start, range.end))
     {
         found.extend(resolver.mentions(node));
+        found.extend(returned(resolver, node));
     }
     let owner = resolver
         .definitions
@@ -212,6 +213,26 @@ fn held<'t>(resolver: &Resolver<'_, 't>, callee: Node<'t>) -> Vec<Site<'t>> {
         true
     });
     found
+}
+
+/// The kernels that functions called in an expression mention: one that picks a kernel returns it.
+fn returned<'t>(resolver: &Resolver<'_, 't>, node: Node<'t>) -> Vec<Site<'t>> {
+    let called = (node.kind() == "call_expression")
+        .then(|| resolver.callee(field(node, "function")?))
+        .flatten();
+    let Some((name, _, _)) = called else {
+        return Vec::new();
+    };
+    resolver
+        .targets(&name)
+        .into_iter()
+        .filter(|target| !resolver.definitions[*target].global)
+        .filter_map(|target| {
+            let range = &resolver.definitions[target].range;
+            resolver.node(range.start, range.end)
+        })
+        .flat_map(|body| resolver.mentions(body))
+        .collect()
 }
 
 /// `cudaLaunchKernel(…)` and its kin; their arguments are one array, which stands as it is.

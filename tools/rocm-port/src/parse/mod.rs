@@ -11,17 +11,18 @@ mod locals;
 mod prepare;
 mod preprocess;
 mod reach;
+mod reader;
 mod text;
 pub(crate) mod tree;
 
 pub(crate) use declare::Definition;
 pub(crate) use prepare::Attribute;
+pub use reader::{file, project, PLAIN_ARCH};
+pub(crate) use reader::each;
 pub(crate) use text::Text;
 
-use crate::model::{Function, Kernel, Place, Project, SourceFile};
-use crate::source::{Error, Sources};
+use crate::model::{Function, Kernel, Place, SourceFile};
 use instances::{Instances, Resolver};
-use preprocess::Preprocessor;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use tree_sitter::Tree;
@@ -35,6 +36,10 @@ pub struct Options {
     pub raw: bool,
     /// The value of `__CUDA_ARCH__`: which branches of the text are taken.
     pub cuda_arch: u32,
+    /// Other values for some files: a pattern with `*` over the path, and the value; the first that fits counts.
+    pub cuda_arch_of: Vec<(String, u32)>,
+    /// Read a file for [`PLAIN_ARCH`] if it uses NVIDIA's matrix instructions, and if that makes it do without.
+    pub avoid_matrix: bool,
     /// Macros, as `NAME` or `NAME=VALUE`, after those of the build script.
     pub defines: Vec<String>,
     /// Folders with headers, relative to the root, after those of the build script.
@@ -47,6 +52,8 @@ impl Default for Options {
             compiler: None,
             raw: false,
             cuda_arch: 800,
+            cuda_arch_of: Vec::new(),
+            avoid_matrix: true,
             defines: Vec::new(),
             includes: Vec::new(),
         }
@@ -69,104 +76,6 @@ pub(crate) struct Parsed {
     pub reaches: Vec<BTreeSet<usize>>,
     /// For each of `file.kernels`, its definition.
     pub kernels: Vec<usize>,
-}
-
-/// Reads the files of a project.
-///
-/// # Errors
-/// If a file cannot be read, or there is no room for the stand-ins of headers.
-pub fn project(sources: &Sources, options: &Options) -> Result<Project, Error> {
-    let mut files = Vec::new();
-    let project = each(sources, options, |parsed| files.push(parsed.file))?;
-    Ok(Project { files, ..project })
-}
-
-/// Reads the files of a project, one after the other, and hands each on with its tree; the answer has no files.
-pub(crate) fn each(
-    sources: &Sources,
-    options: &Options,
-    mut take: impl FnMut(Parsed),
-) -> Result<Project, Error> {
-    let mut project = Project {
-        root: sources.root.clone(),
-        package: sources.package.clone(),
-        files: Vec::new(),
-        builds: sources.builds(),
-        rust: sources.rust_uses(),
-    };
-    let preprocessor =
-        Preprocessor::new(sources, &project.builds, options).map_err(|error| Error::Io {
-            path: std::env::temp_dir(),
-            error,
-        })?;
-    let mut included: BTreeSet<String> = BTreeSet::new();
-    let mut names: BTreeSet<String> = BTreeSet::new();
-    let mut one = |name: &str| -> Result<(), Error> {
-        let parsed = parse(preprocessor.file(sources, name)?, name);
-        included.extend(
-            parsed
-                .file
-                .includes
-                .iter()
-                .filter_map(|include| include.file.clone()),
-        );
-        names.extend(
-            parsed
-                .definitions
-                .iter()
-                .map(|definition| definition.name.clone()),
-        );
-        take(parsed);
-        Ok(())
-    };
-    for name in &sources.cuda {
-        one(name)?;
-    }
-    // Kernels in headers that no file includes, such as sources that another tool compiles.
-    for name in &sources.headers {
-        if sources
-            .read(name)
-            .is_ok_and(|text| prepare::count_kernels(&text) > 0)
-            && !included.contains(name)
-        {
-            let parsed = parse(preprocessor.file(sources, name)?, name);
-            included.extend(
-                parsed
-                    .file
-                    .includes
-                    .iter()
-                    .filter_map(|include| include.file.clone()),
-            );
-            names.extend(
-                parsed
-                    .definitions
-                    .iter()
-                    .map(|definition| definition.name.clone()),
-            );
-            take(parsed);
-        }
-    }
-    // Of the foreign functions, those that CUDA defines.
-    project
-        .rust
-        .retain(|found| match found.what.strip_prefix("extern fn ") {
-            Some(function) => names.contains(function),
-            None => true,
-        });
-    Ok(project)
-}
-
-/// Reads one file.
-///
-/// # Errors
-/// If it cannot be read.
-pub fn file(sources: &Sources, name: &str, options: &Options) -> Result<SourceFile, Error> {
-    let builds = sources.builds();
-    let preprocessor = Preprocessor::new(sources, &builds, options).map_err(|error| Error::Io {
-        path: std::env::temp_dir(),
-        error,
-    })?;
-    Ok(parse(preprocessor.file(sources, name)?, name).file)
 }
 
 /// Parses a text.
@@ -242,6 +151,7 @@ pub(crate) fn parse(text: Text, name: &str) -> Parsed {
         .collect();
     let file = SourceFile {
         path: name.to_string(),
+        cuda_arch: 0,
         includes: text.includes.clone(),
         kernels,
         launches,

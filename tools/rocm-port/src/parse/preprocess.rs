@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The version of CUDA that the texts are read for, as `CUDART_VERSION` says it.
-const CUDA_VERSION: u32 = 12080;
+/// The version of CUDA that the texts are read for, as `CUDART_VERSION` says it; the shim headers say the same.
+const CUDA_VERSION: u32 = 12040;
 
 /// Compilers that are tried, in this order, after `CANDLE_ROCM_CLANG`.
 const COMPILERS: &[&str] = &["clang++-22", "clang++", "g++", "c++"];
@@ -24,12 +24,11 @@ const UP: usize = 8;
 /// A C++ compiler with the folder of stand-ins and the options for one project.
 pub(super) struct Preprocessor {
     program: Option<PathBuf>,
-    arguments: Vec<String>,
+    builds: Vec<BuildScript>,
+    options: Options,
     folder: tempfile::TempDir,
     /// Why there is no program, or what of the project cannot be preprocessed.
     reason: String,
-    /// Options of the build script that stand under a condition that is not known here.
-    pub unknown: Vec<(String, String)>,
 }
 
 impl Preprocessor {
@@ -42,10 +41,10 @@ impl Preprocessor {
         let folder = tempfile::tempdir()?;
         let mut this = Self {
             program: None,
-            arguments: Vec::new(),
+            builds: builds.to_vec(),
+            options: options.clone(),
             folder,
             reason: String::new(),
-            unknown: Vec::new(),
         };
         match includes(sources) {
             Ok(names) => this.make_stand_ins(sources, &names)?,
@@ -72,7 +71,6 @@ impl Preprocessor {
                 ),
             };
         }
-        this.collect_arguments(builds, options);
         Ok(this)
     }
 
@@ -128,8 +126,9 @@ impl Preprocessor {
         Ok(())
     }
 
-    fn collect_arguments(&mut self, builds: &[BuildScript], options: &Options) {
-        let arch = options.cuda_arch;
+    /// The compiler's arguments for a value of `__CUDA_ARCH__`.
+    fn arguments(&self, arch: u32) -> Vec<String> {
+        let options = &self.options;
         let mut arguments: Vec<String> = ["-E", "-x", "c++", "-w", "-nostdinc"]
             .map(String::from)
             .into();
@@ -142,6 +141,7 @@ impl Preprocessor {
             format!("__CUDACC_VER_MINOR__={}", CUDA_VERSION % 1000 / 10),
             format!("CUDA_VERSION={CUDA_VERSION}"),
             format!("CUDART_VERSION={CUDA_VERSION}"),
+            "__CUDA_FP8_TYPES_EXIST__=1".into(),
         ];
         arguments.extend(defines.iter().map(|define| format!("-D{define}")));
         let mut standard = "-std=c++17".to_string();
@@ -157,16 +157,11 @@ impl Preprocessor {
                 arguments.push(option.clone());
             }
         };
-        for build in builds {
+        for build in &self.builds {
             build.options.iter().for_each(&mut take);
             for (condition, option) in &build.conditional {
-                match holds(condition, arch / 10) {
-                    Some(true) => take(option),
-                    Some(false) => {}
-                    None if option.starts_with("-D") || option.starts_with("-I") => {
-                        self.unknown.push((condition.clone(), option.clone()));
-                    }
-                    None => {}
+                if holds(condition, arch / 10) == Some(true) {
+                    take(option);
                 }
             }
         }
@@ -179,20 +174,20 @@ impl Preprocessor {
         arguments.push(standard);
         arguments.push("-isystem".into());
         arguments.push(self.stand_ins().display().to_string());
-        self.arguments = arguments;
+        arguments
     }
 
     /// A file's text: preprocessed, or as it is with a problem that says what is not seen.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn file(&self, sources: &Sources, name: &str) -> Result<Text, crate::source::Error> {
+    pub(super) fn file(&self, sources: &Sources, name: &str, arch: u32) -> Result<Text, crate::source::Error> {
         let reason = match &self.program {
             None => self.reason.clone(),
             Some(program) => {
                 // Also checks that the file may be read.
                 sources.read(name)?;
-                match self.run(program, sources, name) {
+                match self.run(program, sources, name, arch) {
                     Ok((text, errors)) => {
                         let mut text = Text::preprocessed(&text, sources, &self.stand_ins());
                         for error in errors {
@@ -217,12 +212,13 @@ impl Preprocessor {
         program: &Path,
         sources: &Sources,
         name: &str,
+        arch: u32,
     ) -> Result<(String, Vec<String>), String> {
         // A name that begins with a dash would be an option.
         let file = format!("./{name}");
         let mut command = limited(program);
         command
-            .args(&self.arguments)
+            .args(self.arguments(arch))
             .arg(&file)
             .current_dir(&sources.root)
             .env("LC_ALL", "C");

@@ -1,7 +1,7 @@
 //! Which functions a function reaches.
 
 use super::declare::{last, without_arguments, Definition};
-use super::tree::{field, text, walk};
+use super::tree::{above, field, text, walk};
 use std::collections::{BTreeSet, HashMap};
 use tree_sitter::Node;
 
@@ -28,6 +28,9 @@ pub(super) fn mentions(root: Node, source: &str, definitions: &[Definition]) -> 
         }
     }
     let mut found = vec![Mentions::default(); definitions.len()];
+    // Functions that a class names outside of its own functions: pointers in traits, such as `vec_dot = dot<4>`.
+    let mut in_classes: HashMap<&str, BTreeSet<usize>> = HashMap::new();
+    let mut classes: Vec<BTreeSet<&str>> = vec![BTreeSet::new(); definitions.len()];
     // Definitions come in the order of the text: the stack of those that are open.
     let mut open: Vec<usize> = Vec::new();
     let mut next = 0;
@@ -42,6 +45,13 @@ pub(super) fn mentions(root: Node, source: &str, definitions: &[Definition]) -> 
         }
         open.retain(|index| definitions[*index].range.contains(&at));
         let Some(&owner) = open.last() else {
+            let is_name = node.kind() == "identifier";
+            let named = is_name.then(|| by_name.get(text(node, source))).flatten();
+            let class = named.and_then(|_| above(node, &["class_specifier", "struct_specifier"]));
+            if let (Some(named), Some(class)) = (named, class.and_then(|class| field(class, "name"))) {
+                let class = text(class, source).split('<').next().unwrap_or_default().trim();
+                in_classes.entry(class).or_default().extend(named);
+            }
             return true;
         };
         let entry = &mut found[owner];
@@ -62,6 +72,7 @@ pub(super) fn mentions(root: Node, source: &str, definitions: &[Definition]) -> 
             // Functions are passed on by name, as template arguments too.
             "identifier" | "type_identifier" => {
                 let name = text(node, source);
+                classes[owner].insert(name);
                 let is_member = |index: &&usize| definitions[**index].class.is_some();
                 let named = by_name.get(name).into_iter().flatten();
                 entry
@@ -76,6 +87,9 @@ pub(super) fn mentions(root: Node, source: &str, definitions: &[Definition]) -> 
         true
     });
     for (index, mentions) in found.iter_mut().enumerate() {
+        for class in &classes[index] {
+            mentions.targets.extend(in_classes.get(class).into_iter().flatten());
+        }
         mentions.targets.remove(&index);
     }
     found

@@ -74,6 +74,8 @@ pub struct Sources {
     pub rust: Vec<String>,
     /// What was left out, and why.
     pub skipped: Vec<(String, String)>,
+    /// Whether one file was asked for, so that headers matter only if it includes them.
+    pub single: bool,
 }
 
 /// Opens a folder, a `.cu` file, or a crate: `NAME` or `NAME@VERSION`, which cargo fetches if it is not there yet.
@@ -106,6 +108,7 @@ fn file(path: &Path) -> Result<Sources, Error> {
     let name =
         relative(&path, &sources.root).ok_or_else(|| Error::Outside(path.display().to_string()))?;
     sources.cuda = vec![name];
+    sources.single = true;
     Ok(sources)
 }
 
@@ -119,6 +122,7 @@ fn folder(root: &Path) -> Result<Sources, Error> {
         headers: Vec::new(),
         rust: Vec::new(),
         skipped: Vec::new(),
+        single: false,
     };
     let walk = WalkDir::new(&sources.root)
         .max_depth(64)
