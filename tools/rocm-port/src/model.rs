@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// A place in a file, as an editor counts: from 1, columns in characters.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// Relative to the project's root, with `/`.
     pub file: String,
@@ -229,4 +229,80 @@ pub enum ArgumentKind {
     Scalar(String),
     /// A structure by value; its C++ name.
     Structure(String),
+}
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Worth knowing; nothing to do.
+    Note,
+    /// May be wrong, or concerns the host.
+    Warning,
+    /// `port` changes the text here.
+    Edit,
+    /// Somebody has to write something.
+    Error,
+}
+
+/// A place where a rule applies.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Finding {
+    /// Where.
+    pub place: Place,
+    /// The rule's id, such as `W3`.
+    pub rule: String,
+    /// How bad.
+    pub severity: Severity,
+    /// What was found, with its name.
+    pub message: String,
+    /// The function that it is in, with its namespaces; empty outside of functions.
+    pub function: String,
+}
+
+/// Whether a kernel goes over.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Runs on the shim with its text unchanged.
+    Portable,
+    /// Runs after edits that `port` makes.
+    WithEdits,
+    /// A kernel of ours takes its place.
+    Mapped {
+        /// What it is.
+        to: String,
+    },
+    /// Somebody has to write something.
+    ByHand,
+}
+
+/// What is to be said about one kernel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KernelVerdict {
+    /// The `.cu` file that brings it in.
+    pub file: String,
+    /// With its namespaces.
+    pub kernel: String,
+    /// Where it is.
+    pub place: Place,
+    /// Whether it is a plain function, or a template that something instantiates.
+    pub used: bool,
+    /// How many instances there are; 1 for a plain function.
+    pub instances: usize,
+    /// The verdict on its text and on all that it reaches.
+    pub verdict: Verdict,
+    /// Numbers of the findings that lead to it, in [`Scan::findings`].
+    pub findings: Vec<usize>,
+}
+
+/// What `scan` answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Scan {
+    /// What is there.
+    pub project: Project,
+    /// All findings, in the order of places.
+    pub findings: Vec<Finding>,
+    /// All kernels, in the order of files.
+    pub kernels: Vec<KernelVerdict>,
 }

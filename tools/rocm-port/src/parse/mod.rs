@@ -17,8 +17,8 @@ pub(crate) mod tree;
 
 pub(crate) use declare::Definition;
 pub(crate) use prepare::Attribute;
-pub use reader::{file, project, PLAIN_ARCH};
 pub(crate) use reader::each;
+pub use reader::{file, project, PLAIN_ARCH};
 pub(crate) use text::Text;
 
 use crate::model::{Function, Kernel, Place, SourceFile};

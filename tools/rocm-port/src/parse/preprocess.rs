@@ -181,7 +181,12 @@ impl Preprocessor {
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub(super) fn file(&self, sources: &Sources, name: &str, arch: u32) -> Result<Text, crate::source::Error> {
+    pub(super) fn file(
+        &self,
+        sources: &Sources,
+        name: &str,
+        arch: u32,
+    ) -> Result<Text, crate::source::Error> {
         let reason = match &self.program {
             None => self.reason.clone(),
             Some(program) => {

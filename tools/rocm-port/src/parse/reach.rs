@@ -48,8 +48,14 @@ pub(super) fn mentions(root: Node, source: &str, definitions: &[Definition]) -> 
             let is_name = node.kind() == "identifier";
             let named = is_name.then(|| by_name.get(text(node, source))).flatten();
             let class = named.and_then(|_| above(node, &["class_specifier", "struct_specifier"]));
-            if let (Some(named), Some(class)) = (named, class.and_then(|class| field(class, "name"))) {
-                let class = text(class, source).split('<').next().unwrap_or_default().trim();
+            if let (Some(named), Some(class)) =
+                (named, class.and_then(|class| field(class, "name")))
+            {
+                let class = text(class, source)
+                    .split('<')
+                    .next()
+                    .unwrap_or_default()
+                    .trim();
                 in_classes.entry(class).or_default().extend(named);
             }
             return true;
@@ -88,7 +94,9 @@ pub(super) fn mentions(root: Node, source: &str, definitions: &[Definition]) -> 
     });
     for (index, mentions) in found.iter_mut().enumerate() {
         for class in &classes[index] {
-            mentions.targets.extend(in_classes.get(class).into_iter().flatten());
+            mentions
+                .targets
+                .extend(in_classes.get(class).into_iter().flatten());
         }
         mentions.targets.remove(&index);
     }

@@ -1,7 +1,7 @@
 //! Reading the files of a project, each for the architecture that suits it.
 
 use super::preprocess::Preprocessor;
-use super::{parse, prepare, start_of, tree, Options, Parsed, Text};
+use super::{parse, prepare, tree, Options, Parsed, Text};
 use crate::model::{BuildScript, Project, SourceFile};
 use crate::source::{Error, Sources};
 use std::collections::BTreeSet;
@@ -43,7 +43,11 @@ pub(crate) fn each(
     for (name, is_header) in cuda.chain(headers) {
         // Kernels in headers that no file includes, such as sources that another tool compiles.
         let has_kernels = |text: String| prepare::count_kernels(&text) > 0;
-        if is_header && (sources.single || included.contains(name) || !sources.read(name).is_ok_and(has_kernels)) {
+        if is_header
+            && (sources.single
+                || included.contains(name)
+                || !sources.read(name).is_ok_and(has_kernels))
+        {
             continue;
         }
         let parsed = reader.file(name)?;
@@ -90,11 +94,16 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn new(sources: &'a Sources, builds: &[BuildScript], options: &'a Options) -> Result<Self, Error> {
-        let preprocessor = Preprocessor::new(sources, builds, options).map_err(|error| Error::Io {
-            path: std::env::temp_dir(),
-            error,
-        })?;
+    fn new(
+        sources: &'a Sources,
+        builds: &[BuildScript],
+        options: &'a Options,
+    ) -> Result<Self, Error> {
+        let preprocessor =
+            Preprocessor::new(sources, builds, options).map_err(|error| Error::Io {
+                path: std::env::temp_dir(),
+                error,
+            })?;
         Ok(Self {
             sources,
             options,
@@ -119,7 +128,7 @@ impl<'a> Reader<'a> {
         if !self.options.avoid_matrix || arch <= PLAIN_ARCH || matrix.is_empty() {
             return Ok(parsed);
         }
-        let mut plain = self.at(name, PLAIN_ARCH)?;
+        let plain = self.at(name, PLAIN_ARCH)?;
         // Kernels that only say that they need a newer GPU are no way around matrix instructions.
         let same = matrix.iter().all(|index| {
             let (name, size) = parsed.size(*index);
@@ -129,10 +138,6 @@ impl<'a> Reader<'a> {
         if !same || !plain.kernels_with_matrix().is_empty() {
             return Ok(parsed);
         }
-        let what = format!(
-            "read for __CUDA_ARCH__ {PLAIN_ARCH}: at {arch} its kernels use NVIDIA's matrix instructions, here they do not"
-        );
-        plain.file.problems.push((start_of(name), what));
         Ok(plain)
     }
 }
@@ -143,7 +148,10 @@ fn fits(pattern: &str, path: &str) -> bool {
     let [first, middle @ .., last] = parts.as_slice() else {
         return pattern == path;
     };
-    let Some(mut left) = path.strip_prefix(first).and_then(|rest| rest.strip_suffix(last)) else {
+    let Some(mut left) = path
+        .strip_prefix(first)
+        .and_then(|rest| rest.strip_suffix(last))
+    else {
         return false;
     };
     for part in middle {
@@ -161,21 +169,25 @@ impl Parsed {
         let mut with: BTreeSet<usize> = BTreeSet::new();
         tree::walk(self.tree.root_node(), |node| {
             let code = tree::text(node, &self.source);
-            if node.kind() == "gnu_asm_expression" && MATRIX.iter().any(|name| code.contains(name)) {
+            if node.kind() == "gnu_asm_expression" && MATRIX.iter().any(|name| code.contains(name))
+            {
                 let at = node.start_byte();
                 let around = |index: &usize| self.definitions[*index].range.contains(&at);
                 with.extend((0..self.definitions.len()).filter(around));
             }
             true
         });
-        let reached = |index: &usize| with.contains(index) || !self.reaches[*index].is_disjoint(&with);
+        let reached =
+            |index: &usize| with.contains(index) || !self.reaches[*index].is_disjoint(&with);
         self.kernels.iter().copied().filter(reached).collect()
     }
 
     /// A definition's name, and the bytes of it and of all that it reaches.
     fn size(&self, index: usize) -> (&str, usize) {
         let reached = self.reaches[index].iter();
-        let bytes: usize = reached.map(|reached| self.definitions[*reached].range.len()).sum();
+        let bytes: usize = reached
+            .map(|reached| self.definitions[*reached].range.len())
+            .sum();
         let own = &self.definitions[index];
         (&own.name, own.range.len() + bytes)
     }
