@@ -34,6 +34,11 @@ template <scope S, typename W> PORT_FN W word_load(W* p) {
     PORT_SCOPED(PORT_CALL)
 #undef PORT_CALL
 }
+template <scope S, typename W> PORT_FN void word_store(W* p, W v) {
+#define PORT_CALL(where) __hip_atomic_store(p, v, __ATOMIC_RELAXED, where)
+    PORT_SCOPED(PORT_CALL)
+#undef PORT_CALL
+}
 template <scope S, typename W> PORT_FN W word_cas(W* p, W compare, W v) {
 #define PORT_CALL(where) (__hip_atomic_compare_exchange_strong(p, &compare, v, __ATOMIC_RELAXED, __ATOMIC_RELAXED, where), compare)
     PORT_SCOPED(PORT_CALL)
@@ -68,6 +73,7 @@ PORT_FETCH(exch)
 #undef PORT_SCOPED
 
 template <unsigned BYTES> struct word_of;
+template <> struct word_of<1> { using type = unsigned char; };
 template <> struct word_of<4> { using type = unsigned; };
 template <> struct word_of<8> { using type = unsigned long long; };
 

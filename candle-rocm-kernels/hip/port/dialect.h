@@ -62,6 +62,10 @@
 // A kernel of the text is a function that its entry calls, in whose registers it then lives: the entry says what the
 // largest block is.
 #if defined(__HIP_SIM__)
+// As nvcc, which lets a text read memory as whatever it likes. (Clang wants an option: -fno-strict-aliasing.)
+#pragma GCC optimize("no-strict-aliasing")
+// g++ does not take alignas between other words of a declaration, where CUDA has it beside __shared__.
+#define alignas(...) __attribute__((aligned(__VA_ARGS__)))
 #define __device__
 #define __shared__ __hip_sim_shared__
 #define __constant__

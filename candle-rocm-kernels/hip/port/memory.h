@@ -19,28 +19,40 @@ PORT_STORE(__stcs)
 #undef PORT_STORE
 // Past the first cache: what others wrote is seen, and what is written can be seen.
 #define PORT_LOAD(name) \
-    template <typename T> PORT_FN T name(const T* p) { return port::load_past<T>(p); }
+    template <typename T> PORT_FN T name(const T* p) { return port::load_past<port::DEVICE>(p); }
 #define PORT_STORE(name) \
-    template <typename T> PORT_FN void name(T* p, std::type_identity_t<T> v) { port::store_past(p, v); }
+    template <typename T> PORT_FN void name(T* p, std::type_identity_t<T> v) { port::store_past<port::DEVICE, T>(p, v); }
 namespace port {
-template <typename T> PORT_FN T load_past(const T* p) {
-    constexpr unsigned WORD = alignof(T) >= 8 && sizeof(T) % 8 == 0 ? 8 : alignof(T) >= 4 && sizeof(T) % 4 == 0 ? 4 : 0;
-    if constexpr (WORD == 0) {
-        struct {
-            unsigned char b[sizeof(T)];
-        } bytes;
-        for (unsigned i = 0; i < sizeof(T); ++i) bytes.b[i] = ((const volatile unsigned char*)p)[i];
-        return __builtin_bit_cast(T, bytes);
-    } else {
-        using W = typename word_of<WORD>::type;
-        struct {
-            W w[sizeof(T) / WORD];
-        } words;
-        for (unsigned i = 0; i < sizeof(T) / WORD; ++i) words.w[i] = word_load<DEVICE>((W*)p + i);
-        return __builtin_bit_cast(T, words);
+template <typename T> constexpr unsigned word_bytes() { return alignof(T) >= 8 && sizeof(T) % 8 == 0 ? 8 : alignof(T) >= 4 && sizeof(T) % 4 == 0 ? 4 : 1; }
+template <typename T, unsigned BYTES> struct words_of {
+    typename word_of<BYTES>::type w[sizeof(T) / BYTES];
+};
+template <scope S, typename T> PORT_FN T load_past(const T* p) {
+    constexpr unsigned BYTES = word_bytes<T>();
+    words_of<T, BYTES> words;
+    for (unsigned i = 0; i < sizeof(T) / BYTES; ++i) {
+        const auto at = (typename word_of<BYTES>::type*)p + i;
+        // Only words have builtins.
+        if constexpr (BYTES == 1) {
+            words.w[i] = *(const volatile unsigned char*)at;
+        } else {
+            words.w[i] = word_load<S>(at);
+        }
+    }
+    return __builtin_bit_cast(T, words);
+}
+template <scope S, typename T> PORT_FN void store_past(T* p, T v) {
+    constexpr unsigned BYTES = word_bytes<T>();
+    const auto words = __builtin_bit_cast(words_of<T, BYTES>, v);
+    for (unsigned i = 0; i < sizeof(T) / BYTES; ++i) {
+        const auto at = (typename word_of<BYTES>::type*)p + i;
+        if constexpr (BYTES == 1) {
+            *(volatile unsigned char*)at = words.w[i];
+        } else {
+            word_store<S>(at, words.w[i]);
+        }
     }
 }
-template <typename T> PORT_FN void store_past(T* p, T v) { *p = v; }
 }  // namespace port
 PORT_LOAD(__ldcg)
 PORT_LOAD(__ldcv)
@@ -50,21 +62,29 @@ PORT_STORE(__stwt)
 #undef PORT_STORE
 
 // An address of shared memory as the 32 bits that PTX takes, and back: port/ptx.h has what takes them.
-PORT_FN size_t __cvta_generic_to_shared(const void* p) {
 #if defined(__HIP_SIM__)
-    // Static and dynamic shared memory are the host's: the difference to the dynamic one, which 32 bits need not hold.
-    return (size_t)((const char*)p - (const char*)hip_sim_dynamic_shared());
-#else
-    return (size_t)(unsigned)(unsigned long long)(__attribute__((address_space(3))) const char*)(const char*)p;
-#endif
+namespace port {
+// The dynamic part and the static variables lie apart on the host: each has a place of its own in the 32 bits.
+constexpr unsigned STATIC_SHARED = 0x40000000u;
+inline char* static_shared() {
+    static thread_local char anchor;
+    return &anchor;
+}
+}  // namespace port
+PORT_FN size_t __cvta_generic_to_shared(const void* p) {
+    const unsigned long offset = (unsigned long)p - (unsigned long)hip_sim_dynamic_shared();
+    return offset < (1ul << 24) ? offset : (unsigned)(port::STATIC_SHARED + (unsigned)((const char*)p - port::static_shared()));
 }
 PORT_FN void* __cvta_shared_to_generic(size_t at) {
-#if defined(__HIP_SIM__)
-    return (char*)hip_sim_dynamic_shared() + (long)(int)(unsigned)at;
-#else
-    return (void*)(char*)(__attribute__((address_space(3))) char*)(unsigned)at;
-#endif
+    const unsigned offset = (unsigned)at;
+    return offset < (1u << 24) ? (char*)hip_sim_dynamic_shared() + offset : port::static_shared() + (long)(int)(offset - port::STATIC_SHARED);
 }
+#else
+PORT_FN size_t __cvta_generic_to_shared(const void* p) {
+    return (size_t)(unsigned)(unsigned long long)(__attribute__((address_space(3))) const char*)(const char*)p;
+}
+PORT_FN void* __cvta_shared_to_generic(size_t at) { return (void*)(char*)(__attribute__((address_space(3))) char*)(unsigned)at; }
+#endif
 PORT_FN size_t __cvta_generic_to_global(const void* p) { return (size_t)p; }
 PORT_FN void* __cvta_global_to_generic(size_t p) { return (void*)p; }
 #if defined(__HIP_SIM__)
@@ -84,7 +104,10 @@ PORT_FN unsigned __isConstant(const void*) { return 0; }
 // Clocks count, at rates of the GPU's own.
 PORT_FN long long clock64() { return (long long)__builtin_readcyclecounter(); }
 PORT_FN long clock() { return (long)__builtin_readcyclecounter(); }
-PORT_FN unsigned long long port_nanoseconds() { return __builtin_readsteadycounter() * 10ull; }
+namespace port {
+// Of the clock of 100 MHz.
+PORT_FN unsigned long long nanoseconds() { return __builtin_readsteadycounter() * 10ull; }
+}  // namespace port
 PORT_FN void __nanosleep(unsigned) { __builtin_amdgcn_s_sleep(1); }
 
 // Accepted; says nothing, as a GPU would have to ask the host to.

@@ -102,7 +102,7 @@ template <typename T, typename F> struct conditional<false, T, F> { using type =
 template <bool B, typename T, typename F> using conditional_t = typename conditional<B, T, F>::type;
 template <typename... T> using void_t = void;
 template <typename T> struct type_identity { using type = T; };
-template <typename T> using type_identity_t = T;
+template <typename T> using type_identity_t = typename type_identity<T>::type;
 
 template <typename T> struct remove_const { using type = T; };
 template <typename T> struct remove_const<const T> { using type = T; };
