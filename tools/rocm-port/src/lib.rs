@@ -13,6 +13,7 @@ pub mod check;
 pub mod model;
 pub mod parse;
 pub mod port;
+pub mod ptx;
 pub mod repair;
 pub mod report;
 pub mod rules;
