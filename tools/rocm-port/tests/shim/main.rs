@@ -1,0 +1,5 @@
+//! The shim headers: what CUDA's names do on the simulator, in waves of 32 and of 64, against references in Rust, and
+//! whether they compile for AMD.
+
+mod units;
+mod warps;
