@@ -67,7 +67,8 @@ template <typename T> PORT_FN T __shfl_xor_sync(unsigned mask, T v, int lanes, i
     return port::shuffle(mask, v, port::shuffle_xor((unsigned)lanes, (unsigned)width));
 }
 
-PORT_FN unsigned __activemask() { return port::here(); }
+// (Lanes in another line are elsewhere, to the simulator.)
+PORT_FN unsigned __activemask(unsigned line = __builtin_LINE()) { return port::here(line); }
 PORT_FN unsigned __ballot_sync(unsigned mask, int predicate) { return port::votes(mask, predicate != 0); }
 PORT_FN int __any_sync(unsigned mask, int predicate) { return port::votes(mask, predicate != 0) != 0; }
 PORT_FN int __all_sync(unsigned mask, int predicate) { return port::votes(mask, predicate == 0) == 0; }
@@ -79,23 +80,37 @@ PORT_FN int __uni_sync(unsigned mask, int predicate) {
 PORT_FN void __syncwarp(unsigned mask = 0xffffffffu) { port::meet(mask); }
 
 // Of the lanes that are here, as CUDA had them before Volta.
-template <typename T> PORT_FN T __shfl(T v, int source, int width = 32) { return __shfl_sync(port::here(), v, source, width); }
-template <typename T> PORT_FN T __shfl_up(T v, unsigned delta, int width = 32) { return __shfl_up_sync(port::here(), v, delta, width); }
-template <typename T> PORT_FN T __shfl_down(T v, unsigned delta, int width = 32) { return __shfl_down_sync(port::here(), v, delta, width); }
-template <typename T> PORT_FN T __shfl_xor(T v, int lanes, int width = 32) { return __shfl_xor_sync(port::here(), v, lanes, width); }
-PORT_FN unsigned __ballot(int predicate) { return __ballot_sync(port::here(), predicate); }
-PORT_FN int __any(int predicate) { return __any_sync(port::here(), predicate); }
-PORT_FN int __all(int predicate) { return __all_sync(port::here(), predicate); }
+template <typename T> PORT_FN T __shfl(T v, int source, int width = 32, unsigned line = __builtin_LINE()) {
+    return __shfl_sync(port::here(line), v, source, width);
+}
+template <typename T> PORT_FN T __shfl_up(T v, unsigned delta, int width = 32, unsigned line = __builtin_LINE()) {
+    return __shfl_up_sync(port::here(line), v, delta, width);
+}
+template <typename T> PORT_FN T __shfl_down(T v, unsigned delta, int width = 32, unsigned line = __builtin_LINE()) {
+    return __shfl_down_sync(port::here(line), v, delta, width);
+}
+template <typename T> PORT_FN T __shfl_xor(T v, int lanes, int width = 32, unsigned line = __builtin_LINE()) {
+    return __shfl_xor_sync(port::here(line), v, lanes, width);
+}
+PORT_FN unsigned __ballot(int predicate, unsigned line = __builtin_LINE()) { return __ballot_sync(port::here(line), predicate); }
+PORT_FN int __any(int predicate, unsigned line = __builtin_LINE()) { return __any_sync(port::here(line), predicate); }
+PORT_FN int __all(int predicate, unsigned line = __builtin_LINE()) { return __all_sync(port::here(line), predicate); }
 
+namespace port {
+// NaN is like itself, and -0 unlike 0.
+template <typename T> PORT_FN bool same_bits(T a, T b) {
+    using W = std::conditional_t<sizeof(T) == 8, unsigned long long, unsigned>;
+    static_assert(sizeof(T) == sizeof(W), "matches are of 4 and 8 bytes");
+    return __builtin_bit_cast(W, a) == __builtin_bit_cast(W, b);
+}
+}  // namespace port
 // The lanes of the mask whose value is the same.
 template <typename T> PORT_FN unsigned __match_any_sync(unsigned mask, T v) {
     unsigned same = 0;
     const unsigned there = port::votes(mask, true);
     for (unsigned left = there; left != 0; left &= left - 1u) {
         const unsigned source = (unsigned)__builtin_ctz(left);
-        // The bits: NaN is like itself, and -0 unlike 0.
-        const T other = port::shuffle(mask, v, {source, true});
-        if (__builtin_memcmp(&other, &v, sizeof(T)) == 0) same |= 1u << source;
+        if (port::same_bits(port::shuffle(mask, v, {source, true}), v)) same |= 1u << source;
     }
     return same;
 }
@@ -103,7 +118,7 @@ template <typename T> PORT_FN unsigned __match_any_sync(unsigned mask, T v) {
 template <typename T> PORT_FN unsigned __match_all_sync(unsigned mask, T v, int* predicate) {
     const unsigned there = port::votes(mask, true);
     const T first = port::shuffle(mask, v, {(unsigned)__builtin_ctz(there), true});
-    const bool same = port::votes(mask, __builtin_memcmp(&first, &v, sizeof(T)) != 0) == 0;
+    const bool same = port::votes(mask, !port::same_bits(first, v)) == 0;
     *predicate = same;
     return same ? there : 0u;
 }

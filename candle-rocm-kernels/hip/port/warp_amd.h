@@ -14,7 +14,7 @@ PORT_FN unsigned pull(unsigned, unsigned v, unsigned source) { return port::devi
 PORT_FN unsigned long long pull(unsigned, unsigned long long v, unsigned source) { return port::device::shfl((port::device::u64)v, first_lane() | source); }
 // Of the lanes of the mask, those that are here and vote so.
 PORT_FN unsigned votes(unsigned mask, bool v) { return (unsigned)(port::device::ballot(v) >> first_lane()) & mask; }
-PORT_FN unsigned here() { return votes(0xffffffffu, true); }
+PORT_FN unsigned here(unsigned) { return votes(0xffffffffu, true); }
 PORT_FN void meet(unsigned) {
     __builtin_amdgcn_fence(__ATOMIC_RELEASE, "workgroup");
     __builtin_amdgcn_wave_barrier();

@@ -36,7 +36,7 @@ inline unsigned long long able(const unsigned long long* shown, unsigned long lo
         for (unsigned j = 0; j < 32u && agree; ++j) agree = !(with >> j & 1u) || shown[base + j] == shown[i];
         if (agree) satisfied |= 1ull << i;
     }
-    // HERE is for whoever comes: it ends when nobody else in the warp can go on.
+    // HERE is for whoever comes to that line: it ends when nobody else in the warp can go on.
     const unsigned long long left = satisfied;
     for (unsigned i = 0; i < HIP_SIM_WAVE; ++i) {
         const bool others = (unsigned)(left >> (i & 32u)) != 0;
@@ -80,7 +80,7 @@ PORT_FN unsigned votes(unsigned mask, bool v) {
     for (unsigned i = 0; i < 32u; ++i) yes |= (seen.group >> i & (unsigned)seen.values[i] & 1u) << i;
     return yes & mask;
 }
-PORT_FN unsigned here() { return among<0>(HERE, 0, 0, 0).group; }
+PORT_FN unsigned here(unsigned line) { return among<0>(HERE, line, 0, 0).group; }
 PORT_FN void meet(unsigned mask) { among<0>(MEET, mask, 0, 0); }
 PORT_FN void barrier(unsigned line) {
     among<0>(BARRIER, 0, 0, line);
