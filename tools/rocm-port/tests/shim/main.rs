@@ -1,5 +1,7 @@
 //! The shim headers: what CUDA's names do on the simulator, in waves of 32 and of 64, against references in Rust, and
 //! whether they compile for AMD.
 
+mod exact;
+mod halves;
 mod units;
 mod warps;
