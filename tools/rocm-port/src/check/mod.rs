@@ -153,7 +153,8 @@ impl<'a> Check<'a> {
     pub fn new(unit: &'a PortedUnit) -> Self {
         Check {
             unit,
-            options: Vec::new(),
+            // CUDA's texts read floats as vectors and integers as they like.
+            options: vec!["-fno-strict-aliasing".to_string()],
             targets: Targets::All,
             archs: ARCHS.map(str::to_string).to_vec(),
             orders: 3,

@@ -4,6 +4,17 @@ use crate::units::{simulated, unit};
 use rocm_port::check::{dims, gradient, Case, DType, Field, Fill, Role, Targets, Tolerance};
 
 const UNIT: &str = r#"
+#ifdef __AMDGCN__
+// What bare clang does not have; the simulator has it.
+#define __global__ __attribute__((global, amdgpu_flat_work_group_size(1, 256)))
+#define __shared__ __attribute__((shared))
+struct Index { unsigned x, y; };
+#define threadIdx (Index{__builtin_amdgcn_workitem_id_x(), 0})
+#define blockIdx (Index{__builtin_amdgcn_workgroup_id_x(), __builtin_amdgcn_workgroup_id_y()})
+#define blockDim (Index{__builtin_amdgcn_workgroup_size_x(), 1})
+#define __syncthreads __builtin_amdgcn_s_barrier
+#define atomicAdd(p, v) __hip_atomic_fetch_add(p, v, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_AGENT)
+#endif
 extern "C" __global__ void square_f32(unsigned long n, const float *x, float *y) {
     unsigned long i = blockIdx.x * (unsigned long)blockDim.x + threadIdx.x;
     if (i < n) y[i] = x[i] * x[i];

@@ -1,0 +1,143 @@
+//! The program: exit status, outputs, files.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+const UNIT: &str = r#"
+extern "C" __global__ void twice(const float *x, float *y, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) y[i] = FACTOR * x[i];
+}
+"#;
+
+const CASES: &str = r#"
+[[case]]
+kernel = "twice"
+sizes = { n = [1, 100] }
+grid = "ceil(n / 64)"
+block = 64
+
+[[case.argument]]
+name = "x"
+input = "f32"
+length = "n"
+fill = { uniform = [-1.0, 1.0] }
+
+[[case.argument]]
+name = "y"
+output = "f32"
+length = "n"
+
+[[case.argument]]
+name = "n"
+scalar = "i32"
+value = "n"
+"#;
+
+/// A folder with a unit and its cases.
+struct Folder(tempfile::TempDir);
+
+impl Folder {
+    fn new() -> Self {
+        let folder = Folder(tempfile::tempdir().unwrap());
+        folder.write("unit.hip", UNIT);
+        folder.write("cases.toml", CASES);
+        folder
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs::write(self.path().join(name), text).unwrap();
+    }
+
+    /// `check UNIT …` in the folder, on the simulator only: status, stdout and stderr.
+    fn check_unit(&self, unit: &str, more: &[&str]) -> (Option<i32>, String, String) {
+        let Output {
+            status,
+            stdout,
+            stderr,
+        } = Command::new(env!("CARGO_BIN_EXE_rocm-port"))
+            .args(["check", unit, "--compile", "none", "--seeds", "1"])
+            .args(more)
+            .current_dir(self.path())
+            .output()
+            .unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        (status.code(), text(stdout), text(stderr))
+    }
+
+    fn check(&self, more: &[&str]) -> (Option<i32>, String, String) {
+        self.check_unit("unit.hip", more)
+    }
+}
+
+#[test]
+fn the_status_tells_how_it_went() {
+    let folder = Folder::new();
+    let (status, out, _) = folder.check(&["--cases", "cases.toml", "--options", "-DFACTOR=2.0f"]);
+    assert_eq!(status, Some(0), "{out}");
+    assert!(out.contains("4 launches on gfx1100, gfx942") && out.contains("nothing is wrong"), "{out}");
+    // Without its option it does not compile.
+    let (status, out, _) = folder.check(&["--cases", "cases.toml", "--json"]);
+    assert_eq!(status, Some(1), "{out}");
+    let reports: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let finding = &reports[0]["findings"][0];
+    assert_eq!((&finding["kind"], &finding["line"]), (&"compile".into(), &4.into()), "{out}");
+    let options = ["--cases", "cases.toml", "--options", "-DFACTOR=2.0f", "--markdown"];
+    let (status, out, _) = folder.check(&options);
+    assert!(status == Some(0) && out.contains("| `twice` |"), "{out}");
+}
+
+#[test]
+fn what_cannot_be_done_is_told() {
+    let folder = Folder::new();
+    folder.write("broken.toml", "[[case]]\nkernel = ");
+    folder.write("other.toml", &CASES.replace("twice", "thrice"));
+    folder.write("unit.json", "{\"name\": 3}");
+    for (unit, more, why) in [
+        ("unit.hip", &["--cases", "broken.toml"][..], "broken.toml: TOML parse error at line 2"),
+        ("unit.hip", &["--cases", "none.toml"], "none.toml: No such file"),
+        ("unit.hip", &["--cases", "cases.toml", "--arch", "gfx1"], "there is no arch \"gfx1\""),
+        ("unit.hip", &["--cases", "cases.toml", "--limit=-1"], "--limit -1"),
+        ("unit.json", &[], "it is no ported unit"),
+        ("nothing.hip", &["--new-cases"], "nothing.hip: No such file"),
+    ] {
+        let (status, _, error) = folder.check_unit(unit, more);
+        assert_eq!(status, Some(2), "{more:?}: {error}");
+        assert!(error.contains(why), "{more:?}: {error}");
+    }
+    // A kernel that the unit does not have is a finding of the case.
+    let (status, out, _) = folder.check(&["--cases", "other.toml", "--options", "-DFACTOR=2.0f"]);
+    assert!(status == Some(1) && out.contains("kernel thrice"), "{out}");
+    let output = "output = \"f32\"\nlength = \"n\"";
+    folder.write("npy.toml", &CASES.replace(output, &format!("{output}\nexpected = {{ npy = \"y.npy\" }}")));
+    folder.write("y.npy", "this is no file of numpy");
+    let (status, out, _) = folder.check(&["--cases", "npy.toml", "--options", "-DFACTOR=2.0f"]);
+    assert!(status == Some(1) && out.contains("y.npy"), "{out}");
+    let files = rocm_port::check::case_files(&folder.path().join("npy.toml")).unwrap();
+    assert_eq!(files, [folder.path().join("y.npy")]);
+}
+
+#[test]
+fn outputs_are_recorded_and_compared() {
+    let folder = Folder::new();
+    let common = ["--cases", "cases.toml", "--options", "-DFACTOR=2.0f"];
+    let (status, out, _) = folder.check(&[&common[..], &["--record", "golden"]].concat());
+    assert_eq!(status, Some(0), "{out}");
+    assert!(folder.path().join("golden/twice/n=100/y.npy").is_file());
+    let (status, out, _) = folder.check(&[&common[..], &["--golden", "golden"]].concat());
+    assert_eq!(status, Some(0), "{out}");
+    let other = ["--cases", "cases.toml", "--options", "-DFACTOR=2.5f", "--golden", "golden"];
+    let (status, out, _) = folder.check(&other);
+    assert!(status == Some(1) && out.contains("golden") && out.contains("recorded is"), "{out}");
+    let (status, out, _) = folder.check(&[&common[..], &["--golden", "nowhere"]].concat());
+    assert!(status == Some(1) && out.contains("No such file"), "{out}");
+    // Files that cannot be written.
+    folder.write("file", "");
+    let (status, _, error) = folder.check(&[&common[..], &["--record", "file"]].concat());
+    assert!(status == Some(2) && error.contains("cannot record"), "{error}");
+}
