@@ -449,12 +449,15 @@ fn field_text(field: &Field) -> FieldText {
     text
 }
 
-/// Numbers of a type as words.
-fn words(dtype: DType, bytes: &[u8]) -> Vec<Word> {
-    let whole = |value: i128| match i64::try_from(value) {
+fn whole(value: i128) -> Word {
+    match i64::try_from(value) {
         Ok(value) => Word::Whole(value),
         Err(_) => Word::Text(value.to_string()),
-    };
+    }
+}
+
+/// Numbers of a type as words.
+fn words(dtype: DType, bytes: &[u8]) -> Vec<Word> {
     match dtype.is_float() {
         true => dtype
             .decode_all(bytes)
@@ -511,10 +514,7 @@ fn buffer_text(ready: &Ready, name: &str, spec: &Buffer) -> ArgumentText {
         .filter(|_| !ready.outcome.ignored.contains_key(name));
     let values = expected.map(|expected| match expected {
         Expected::Floats(values) => values.iter().map(|&value| Word::Real(value)).collect(),
-        Expected::Integers(values) => values
-            .iter()
-            .map(|value| Word::Text(value.to_string()))
-            .collect(),
+        Expected::Integers(values) => values.iter().map(|&value| whole(value)).collect(),
         Expected::Bytes(bytes) => words(spec.dtype, bytes),
     });
     let values = values.filter(|values: &Vec<Word>| values.len() <= MOST_VALUES);

@@ -42,8 +42,6 @@ pub(super) struct Seen {
 #[derive(Default)]
 pub(super) struct Runs {
     pub seen: Vec<Seen>,
-    /// Mistakes of cases.
-    pub mistakes: Vec<Finding>,
     /// Launches that were carried out, by case.
     pub launches: BTreeMap<usize, usize>,
     /// Archs that cases ran on, by case.
@@ -106,7 +104,7 @@ impl Plan<'_> {
         let hung: Vec<AtomicBool> = self.cases.iter().map(|_| AtomicBool::new(false)).collect();
         let results: Vec<Mutex<(Vec<Result1>, String)>> =
             self.setups.iter().map(|_| Mutex::default()).collect();
-        let (next, obstacle) = (AtomicUsize::new(0), Mutex::new(None));
+        let (next, obstacle) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
         std::thread::scope(|scope| {
             for _ in 0..self.jobs.clamp(1, self.setups.len().max(1)) {
                 scope.spawn(|| loop {
@@ -114,20 +112,20 @@ impl Plan<'_> {
                     let Some(setup) = self.setups.get(index) else {
                         return;
                     };
-                    if lock(&obstacle).is_some() {
+                    if !lock(&obstacle).is_empty() {
                         return;
                     }
                     match self.run_setup(setup, launches, &hung) {
                         Ok(done) => *lock(&results[index]) = done,
-                        Err(why) => *lock(&obstacle) = Some(why),
+                        Err(why) => lock(&obstacle).push((index, why)),
                     }
                 });
             }
         });
-        if let Some(why) = obstacle
+        let obstacles = obstacle
             .into_inner()
-            .unwrap_or_else(|error| error.into_inner())
-        {
+            .unwrap_or_else(|error| error.into_inner());
+        if let Some((_, why)) = obstacles.into_iter().min_by_key(|(index, _)| *index) {
             return Err(why);
         }
         let results = results

@@ -45,6 +45,15 @@ pub(super) struct Runtime {
     is_simulated: bool,
 }
 
+/// A loaded code object, which stays loaded.
+#[derive(Clone, Copy)]
+pub(super) struct Loaded(HipModule);
+
+// SAFETY: HIP's handles belong to the process, not to a thread.
+unsafe impl Send for Loaded {}
+// SAFETY: as above.
+unsafe impl Sync for Loaded {}
+
 /// What guards are filled with.
 const GUARD: u8 = 0xa5;
 /// Keys of the list that hands arguments over in one buffer.
@@ -133,11 +142,12 @@ impl Runtime {
     }
 
     /// Loads a code object.
-    pub fn load(&self, object: &[u8]) -> Result<HipModule, String> {
+    pub fn load(&self, object: &[u8]) -> Result<Loaded, String> {
         let mut module = null_mut();
         // SAFETY: the object is whole: a compiler or the cache, which has its checksum, gave it.
         let status = unsafe { (self.load)(&mut module, object.as_ptr().cast()) };
-        self.asks(status, "hipModuleLoadData").map(|()| module)
+        self.asks(status, "hipModuleLoadData")
+            .map(|()| Loaded(module))
     }
 
     fn copy(
@@ -211,7 +221,7 @@ impl Runtime {
     /// Runs a kernel on buffers with these contents (none for what was never written), and answers what is in them then.
     pub fn run(
         &self,
-        module: HipModule,
+        Loaded(module): Loaded,
         launch: &Launch,
         contents: &[Option<Vec<u8>>],
     ) -> Result<Vec<Vec<u8>>, String> {

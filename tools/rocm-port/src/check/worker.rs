@@ -65,7 +65,13 @@ pub fn serve() -> Result<(), Box<dyn Error>> {
                     wire::write(&mut to, &Answer::Impossible { why }, &[])?;
                     continue;
                 };
-                let outcome = runtime.run(module, &launch, &contents);
+                // Static shared memory belongs to the OS thread here: on a new one it holds nothing of the launch
+                // before, and the same launch gives the same in every process.
+                let outcome = std::thread::scope(|scope| {
+                    let run = || runtime.run(module, &launch, &contents);
+                    scope.spawn(run).join()
+                });
+                let outcome = outcome.unwrap_or_else(|_| Err("the worker panicked".to_string()));
                 let reports = runtime.reports();
                 let (error, outputs) = match outcome {
                     Ok(outputs) => (None, outputs),

@@ -37,8 +37,8 @@ pub(crate) struct Options {
     /// Compilers and workers at once; all cores if not given.
     #[arg(long, value_name = "NUMBER")]
     jobs: Option<usize>,
-    /// Options for the compilers, such as -DNAME=1.
-    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true, num_args = 1..)]
+    /// Options for the compilers, such as "-DNAME=1 -DOTHER=2".
+    #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
     options: Vec<String>,
     /// Where kernels run: sim, or rocm for this machine's GPU (ROCM_PATH says which ROCm).
     #[arg(long, value_enum, default_value = "sim")]

@@ -67,11 +67,20 @@ extern "C" __global__ void from_below(const int *x, int *y, int n) {
     );
     let case = plain("from_below", &[1, 90]).reference(|io| {
         let x = io.integers("x");
-        io.set_integers("y", [0].into_iter().chain(x).take(io.size("n")).collect::<Vec<i64>>());
+        io.set_integers(
+            "y",
+            [0].into_iter()
+                .chain(x)
+                .take(io.size("n"))
+                .collect::<Vec<i64>>(),
+        );
     });
     let report = simulated(&unit).orders(3).case(case).run().unwrap();
     let finding = only(&report, Kind::Reference);
-    assert!(!finding.orders.contains(&"ascending".to_string()), "{finding}");
+    assert!(
+        !finding.orders.contains(&"ascending".to_string()),
+        "{finding}"
+    );
     // Two threads are enough, and a value that is not 0.
     assert!(finding.sizes["n"] < 10, "{finding}");
 }
@@ -90,16 +99,29 @@ extern "C" __global__ void widths(const int *x, int *y, int n) {
 }
 "#;
     let unit = unit(source);
-    let report = simulated(&unit).orders(3).case(plain("arrivals", &[50])).run().unwrap();
+    let report = simulated(&unit)
+        .orders(3)
+        .case(plain("arrivals", &[50]))
+        .run()
+        .unwrap();
     let finding = only(&report, Kind::Order);
     assert!(finding.sizes["n"] <= 4, "{finding}");
     let any = plain("arrivals", &[50]).any_order("y");
-    assert!(simulated(&unit).orders(3).case(any).run().unwrap().is_clean());
+    assert!(simulated(&unit)
+        .orders(3)
+        .case(any)
+        .run()
+        .unwrap()
+        .is_clean());
     let report = simulated(&unit).case(plain("widths", &[50])).run().unwrap();
     let finding = only(&report, Kind::Width);
     let found = finding.difference.as_ref().unwrap();
     assert_eq!((found.got.as_str(), found.want.as_str()), ("64", "32"));
-    assert_eq!((finding.sizes["n"], finding.archs.len()), (2, 2), "50 is a multiple of 2");
+    assert_eq!(
+        (finding.sizes["n"], finding.archs.len()),
+        (2, 2),
+        "50 is a multiple of 2"
+    );
 }
 
 #[test]
@@ -114,10 +136,16 @@ extern "C" __global__ void pairs(const int *x, int *y, int n) {
 }
 "#,
     );
-    let report = simulated(&unit).case(plain("pairs", &[64, 101])).run().unwrap();
+    let report = simulated(&unit)
+        .case(plain("pairs", &[64, 101]))
+        .run()
+        .unwrap();
     let finding = only(&report, Kind::OutOfBounds);
     assert_eq!(finding.sizes["n"], 1, "{finding}");
-    assert!(finding.message.contains("4 bytes out of bounds"), "{finding}");
+    assert!(
+        finding.message.contains("4 bytes out of bounds"),
+        "{finding}"
+    );
     let even = plain("pairs", &[64, 100, 101]).when("n % 2 == 0");
     assert!(simulated(&unit).case(even).run().unwrap().is_clean());
 }
@@ -134,11 +162,16 @@ extern "C" __global__ void leaves_the_last(const int *x, int *y, int n) {
 }
 "#,
     );
-    let check = simulated(&unit).case(plain("adds", &[20])).case(plain("leaves_the_last", &[3, 64]));
+    let check = simulated(&unit)
+        .case(plain("adds", &[20]))
+        .case(plain("leaves_the_last", &[3, 64]));
     let report = check.run().unwrap();
     let kinds: Vec<Kind> = report.failures().map(|finding| finding.kind).collect();
     assert_eq!(kinds, [Kind::Uninitialised; 2], "{report}");
-    assert!(report.findings[0].message.contains("kernel adds"), "{report}");
+    assert!(
+        report.findings[0].message.contains("kernel adds"),
+        "{report}"
+    );
     assert_eq!(report.findings[0].sizes["n"], 4, "20 is a multiple of 4");
     assert_eq!(report.findings[1].sizes["n"], 8, "{report}");
 }
@@ -170,10 +203,15 @@ extern "C" __global__ void fine(const int *x, int *y, int n) {
 "#,
     );
     let cases = ["wild", "endless", "apart", "fine"].map(|kernel| plain(kernel, &[3, 40]));
-    let check = simulated(&unit).limit(std::time::Duration::from_secs(3)).cases(cases);
+    let check = simulated(&unit)
+        .limit(std::time::Duration::from_secs(3))
+        .cases(cases);
     let report = check.archs(["gfx1100"]).run().unwrap();
     let of = |kernel: &str| {
-        let found: Vec<_> = report.failures().filter(|finding| finding.kernel == kernel).collect();
+        let found: Vec<_> = report
+            .failures()
+            .filter(|finding| finding.kernel == kernel)
+            .collect();
         assert_eq!(found.len(), 1, "{kernel}: {report}");
         found[0]
     };
@@ -181,16 +219,35 @@ extern "C" __global__ void fine(const int *x, int *y, int n) {
     assert_eq!(wild.kind, Kind::Crash, "{wild}");
     assert!(wild.message.contains("0x0000000000000010"), "{wild}");
     // One element that is above 5 is left.
-    let input = rocm_port::check::parse_cases(wild.input.as_ref().unwrap(), std::path::Path::new("")).unwrap();
+    let input =
+        rocm_port::check::parse_cases(wild.input.as_ref().unwrap(), std::path::Path::new(""))
+            .unwrap();
     let Some((_, rocm_port::check::Argument::Buffer(x))) = input[0].arguments.first() else {
         panic!("{wild}");
     };
-    let Fill::Values(values) = &x.fill else { panic!("{wild}") };
-    assert_eq!(values.iter().filter(|value| value.to_string() != "0").count(), 1, "{wild}");
+    let Fill::Values(values) = &x.fill else {
+        panic!("{wild}")
+    };
+    assert_eq!(
+        values
+            .iter()
+            .filter(|value| value.to_string() != "0")
+            .count(),
+        1,
+        "{wild}"
+    );
     let endless = of("endless");
-    assert_eq!((endless.kind, endless.sizes["n"] > 3), (Kind::Hang, true), "{endless}");
+    assert_eq!(
+        (endless.kind, endless.sizes["n"] > 3),
+        (Kind::Hang, true),
+        "{endless}"
+    );
     assert_eq!(of("apart").kind, Kind::Divergence);
-    let fine = report.kernels.iter().find(|kernel| kernel.entry == "fine").unwrap();
+    let fine = report
+        .kernels
+        .iter()
+        .find(|kernel| kernel.entry == "fine")
+        .unwrap();
     assert!(fine.is_clean && fine.launches == 4, "{fine:?}");
 }
 
@@ -226,16 +283,29 @@ HALF_OF(half_of_u16, short)
             .output("y", dtype, "n")
             .value("n", DType::I32, "n")
             .reference(move |io| {
-                let half = |v: f64| if dtype.is_float() { v / 2.0 } else { (v / 2.0).trunc() };
+                let half = |v: f64| {
+                    if dtype.is_float() {
+                        v / 2.0
+                    } else {
+                        (v / 2.0).trunc()
+                    }
+                };
                 let values: Vec<f64> = io.input("x").into_iter().map(half).collect();
                 io.set("y", values);
             })
     });
     let report = simulated(&unit).cases(cases).run().unwrap();
-    let mut wrong: Vec<&str> = report.failures().map(|finding| finding.kernel.as_str()).collect();
+    let mut wrong: Vec<&str> = report
+        .failures()
+        .map(|finding| finding.kernel.as_str())
+        .collect();
     wrong.dedup();
     assert_eq!(wrong, ["half_of_f64", "half_of_u16"], "{report}");
-    let clean = report.kernels.iter().filter(|kernel| kernel.is_clean).count();
+    let clean = report
+        .kernels
+        .iter()
+        .filter(|kernel| kernel.is_clean)
+        .count();
     assert_eq!(clean, 2);
 }
 
@@ -258,7 +328,11 @@ extern "C" __global__ void beyond(const int *x, int *y, int n) {
         .inout("y", DType::I32, "n + 3", Fill::Zeros)
         .keep("y", "n", "n + 3")
         .value("n", DType::I32, "n");
-    let report = simulated(&unit).case(plain("spoils", &[9])).case(beyond).run().unwrap();
+    let report = simulated(&unit)
+        .case(plain("spoils", &[9]))
+        .case(beyond)
+        .run()
+        .unwrap();
     let found: Vec<(Kind, &str, usize)> = report
         .failures()
         .map(|finding| {
@@ -267,7 +341,11 @@ extern "C" __global__ void beyond(const int *x, int *y, int n) {
         })
         .collect();
     let last = report.findings[1].sizes["n"] as usize;
-    assert_eq!(found, [(Kind::Changed, "x", 0), (Kind::Changed, "y", last)], "{report}");
+    assert_eq!(
+        found,
+        [(Kind::Changed, "x", 0), (Kind::Changed, "y", last)],
+        "{report}"
+    );
 }
 
 #[test]
@@ -278,9 +356,14 @@ fn known_faults_are_told_with_their_reason() {
     let known = plain("zero", &[1]).known(Kind::OutOfBounds, "it was written for padded buffers");
     let report = simulated(&unit).case(known).run().unwrap();
     assert!(report.is_clean(), "{report}");
-    assert_eq!(report.findings[0].known.as_deref(), Some("it was written for padded buffers"));
+    assert_eq!(
+        report.findings[0].known.as_deref(),
+        Some("it was written for padded buffers")
+    );
     assert!(report.to_string().contains("written for padded buffers"));
-    let wrong = plain("zero", &[1]).known(Kind::Crash, "it crashes").block(1);
+    let wrong = plain("zero", &[1])
+        .known(Kind::Crash, "it crashes")
+        .block(1);
     let report = simulated(&unit).case(wrong).run().unwrap();
     only(&report, Kind::NotFound);
 }
@@ -294,12 +377,17 @@ fn too_much_shared_memory_is_found() {
 #define __global__ __attribute__((global))
 #define __shared__ __attribute__((shared))
 #define threadIdx (Index{{__builtin_amdgcn_workitem_id_x()}})
+#define BARRIER __builtin_amdgcn_s_barrier
 struct Index {{ unsigned x; }};
+#else
+#define BARRIER __syncthreads
 #endif
 extern "C" __global__ void tile(const int *x, int *y, int n) {{
     __shared__ int part[{bytes} / 4];
-    if (threadIdx.x < n) part[x[threadIdx.x]] = x[threadIdx.x];
-    if (threadIdx.x < n) y[threadIdx.x] = part[x[threadIdx.x]];
+    int i = threadIdx.x;
+    if (i < n) part[x[i] * ({bytes} / 4 / n)] = i;
+    BARRIER();
+    if (i < n) y[i] = part[i * ({bytes} / 4 / n)];
 }}
 "#
         )
@@ -323,21 +411,43 @@ extern "C" __global__ void tile(const int *x, int *y, int n) {{
             .output("y", DType::I32, "n")
             .value("n", DType::I32, "n")
             .reference(|io| {
-                let x = io.input("x");
-                io.set("y", x);
+                let mut y = vec![0i64; io.len("y")];
+                io.indices("x")
+                    .into_iter()
+                    .zip(0..)
+                    .for_each(|(x, i)| y[x] = i);
+                io.set_integers("y", y);
             })
     };
     let check = Check::new(&small).compile_for(targets()).orders(1);
-    let report = check.clone().case(case().shared("40 * 1024")).run().unwrap();
-    assert!(only(&report, Kind::Lds).message.contains("81920 bytes of LDS"), "{report}");
+    let report = check
+        .clone()
+        .case(case().shared("40 * 1024"))
+        .run()
+        .unwrap();
+    assert!(
+        only(&report, Kind::Lds)
+            .message
+            .contains("81920 bytes of LDS"),
+        "{report}"
+    );
     let report = check.clone().case(case()).run().unwrap();
     assert!(report.is_clean(), "{report}");
     // The compilers know what the kernel takes.
-    let narrow = Case::new("tile").value("x", DType::U64, 0).null("y").value("n", DType::I64, 1);
+    let narrow = Case::new("tile")
+        .value("x", DType::U64, 0)
+        .null("y")
+        .value("n", DType::I64, 1);
     let report = check.clone().case(narrow).run().unwrap();
     let message = &only(&report, Kind::Case).message;
-    assert!(message.contains("argument n has 8 bytes; the kernel takes 4"), "{report}");
+    assert!(
+        message.contains("argument n has 8 bytes; the kernel takes 4"),
+        "{report}"
+    );
     let other = Case::new("tiles").named("nobody's");
     let report = check.case(other).run().unwrap();
-    assert!(only(&report, Kind::Case).message.contains("no such kernel"), "{report}");
+    assert!(
+        only(&report, Kind::Case).message.contains("no such kernel"),
+        "{report}"
+    );
 }

@@ -80,14 +80,27 @@ fn the_status_tells_how_it_went() {
     let folder = Folder::new();
     let (status, out, _) = folder.check(&["--cases", "cases.toml", "--options", "-DFACTOR=2.0f"]);
     assert_eq!(status, Some(0), "{out}");
-    assert!(out.contains("4 launches on gfx1100, gfx942") && out.contains("nothing is wrong"), "{out}");
+    assert!(
+        out.contains("4 launches on gfx1100, gfx942") && out.contains("nothing is wrong"),
+        "{out}"
+    );
     // Without its option it does not compile.
     let (status, out, _) = folder.check(&["--cases", "cases.toml", "--json"]);
     assert_eq!(status, Some(1), "{out}");
     let reports: serde_json::Value = serde_json::from_str(&out).unwrap();
     let finding = &reports[0]["findings"][0];
-    assert_eq!((&finding["kind"], &finding["line"]), (&"compile".into(), &4.into()), "{out}");
-    let options = ["--cases", "cases.toml", "--options", "-DFACTOR=2.0f", "--markdown"];
+    assert_eq!(
+        (&finding["kind"], &finding["line"]),
+        (&"compile".into(), &4.into()),
+        "{out}"
+    );
+    let options = [
+        "--cases",
+        "cases.toml",
+        "--options",
+        "-DFACTOR=2.0f",
+        "--markdown",
+    ];
     let (status, out, _) = folder.check(&options);
     assert!(status == Some(0) && out.contains("| `twice` |"), "{out}");
 }
@@ -99,10 +112,26 @@ fn what_cannot_be_done_is_told() {
     folder.write("other.toml", &CASES.replace("twice", "thrice"));
     folder.write("unit.json", "{\"name\": 3}");
     for (unit, more, why) in [
-        ("unit.hip", &["--cases", "broken.toml"][..], "broken.toml: TOML parse error at line 2"),
-        ("unit.hip", &["--cases", "none.toml"], "none.toml: No such file"),
-        ("unit.hip", &["--cases", "cases.toml", "--arch", "gfx1"], "there is no arch \"gfx1\""),
-        ("unit.hip", &["--cases", "cases.toml", "--limit=-1"], "--limit -1"),
+        (
+            "unit.hip",
+            &["--cases", "broken.toml"][..],
+            "broken.toml: TOML parse error at line 2",
+        ),
+        (
+            "unit.hip",
+            &["--cases", "none.toml"],
+            "none.toml: No such file",
+        ),
+        (
+            "unit.hip",
+            &["--cases", "cases.toml", "--arch", "gfx1"],
+            "there is no arch \"gfx1\"",
+        ),
+        (
+            "unit.hip",
+            &["--cases", "cases.toml", "--limit=-1"],
+            "--limit -1",
+        ),
         ("unit.json", &[], "it is no ported unit"),
         ("nothing.hip", &["--new-cases"], "nothing.hip: No such file"),
     ] {
@@ -114,7 +143,13 @@ fn what_cannot_be_done_is_told() {
     let (status, out, _) = folder.check(&["--cases", "other.toml", "--options", "-DFACTOR=2.0f"]);
     assert!(status == Some(1) && out.contains("kernel thrice"), "{out}");
     let output = "output = \"f32\"\nlength = \"n\"";
-    folder.write("npy.toml", &CASES.replace(output, &format!("{output}\nexpected = {{ npy = \"y.npy\" }}")));
+    folder.write(
+        "npy.toml",
+        &CASES.replace(
+            output,
+            &format!("{output}\nexpected = {{ npy = \"y.npy\" }}"),
+        ),
+    );
     folder.write("y.npy", "this is no file of numpy");
     let (status, out, _) = folder.check(&["--cases", "npy.toml", "--options", "-DFACTOR=2.0f"]);
     assert!(status == Some(1) && out.contains("y.npy"), "{out}");
@@ -131,13 +166,26 @@ fn outputs_are_recorded_and_compared() {
     assert!(folder.path().join("golden/twice/n=100/y.npy").is_file());
     let (status, out, _) = folder.check(&[&common[..], &["--golden", "golden"]].concat());
     assert_eq!(status, Some(0), "{out}");
-    let other = ["--cases", "cases.toml", "--options", "-DFACTOR=2.5f", "--golden", "golden"];
+    let other = [
+        "--cases",
+        "cases.toml",
+        "--options",
+        "-DFACTOR=2.5f",
+        "--golden",
+        "golden",
+    ];
     let (status, out, _) = folder.check(&other);
-    assert!(status == Some(1) && out.contains("golden") && out.contains("recorded is"), "{out}");
+    assert!(
+        status == Some(1) && out.contains("golden") && out.contains("recorded is"),
+        "{out}"
+    );
     let (status, out, _) = folder.check(&[&common[..], &["--golden", "nowhere"]].concat());
     assert!(status == Some(1) && out.contains("No such file"), "{out}");
     // Files that cannot be written.
     folder.write("file", "");
     let (status, _, error) = folder.check(&[&common[..], &["--record", "file"]].concat());
-    assert!(status == Some(2) && error.contains("cannot record"), "{error}");
+    assert!(
+        status == Some(2) && error.contains("cannot record"),
+        "{error}"
+    );
 }
