@@ -2,6 +2,7 @@
 //! results equal to references that are written here.
 
 mod candle_kernels;
+mod case;
 mod data;
 mod ggml;
 mod layer_norm;
@@ -9,3 +10,57 @@ mod layouts;
 mod random;
 mod rotary;
 mod rows;
+mod run;
+
+use candle_kernels::{conv, elementwise, indexing, moe, products, quantized, reduce};
+use run::File;
+
+const CANDLE: &str = "candle-kernels@0.11.1";
+
+/// A test for each file: the name of the test, the file's path, and what makes its launches.
+macro_rules! files {
+    ($($name:ident: $package:expr, $path:expr, $rows:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            run::run($package, &File::new($path, $rows));
+        })*
+    };
+}
+
+files! {
+    affine: CANDLE, "src/affine.cu", elementwise::affine;
+    binary: CANDLE, "src/binary.cu", elementwise::binary;
+    cast: CANDLE, "src/cast.cu", elementwise::cast;
+    conv: CANDLE, "src/conv.cu", |random| {
+        [conv::convolutions(random), conv::unfolding(random), conv::pools(random)].concat()
+    };
+    fill: CANDLE, "src/fill.cu", elementwise::fill;
+    indexing: CANDLE, "src/indexing.cu", indexing::indexing;
+    quantized: CANDLE, "src/quantized.cu", |random| {
+        let products = quantized::quantized_vectors(random);
+        let products = products.into_iter().filter(|row| !row.kernel.starts_with("mmvq"));
+        [
+            quantized::dequantize(random),
+            quantized::float_vectors(random),
+            products.collect(),
+            quantized::matrices(random),
+            quantized::indexed_experts(random),
+        ]
+        .concat()
+    };
+    reduce: CANDLE, "src/reduce.cu", |random| {
+        [reduce::extremes_and_sums(random), reduce::norms(random), reduce::rope(random)].concat()
+    };
+    sort: CANDLE, "src/sort.cu", indexing::sort;
+    ternary: CANDLE, "src/ternary.cu", elementwise::ternary;
+    unary: CANDLE, "src/unary.cu", elementwise::unary;
+    mmvq_gguf: CANDLE, "src/mmvq_gguf.cu", |random| {
+        let rows = quantized::quantized_vectors(random);
+        rows.into_iter().filter(|row| row.kernel.starts_with("mmvq")).collect()
+    };
+    moe_align: CANDLE, "src/moe/moe_align.cu", moe::align;
+    moe_gguf: CANDLE, "src/moe/moe_gguf.cu", moe::gguf;
+    moe_wmma: CANDLE, "src/moe/moe_wmma.cu", moe::wmma;
+    moe_wmma_gguf: CANDLE, "src/moe/moe_wmma_gguf.cu", moe::wmma_gguf;
+    rotary: "candle-rotary@0.0.1", "kernels/rotary.cu", rotary::rotary;
+}
