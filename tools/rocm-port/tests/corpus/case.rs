@@ -2,7 +2,7 @@
 
 use crate::data::{Data, Type};
 use crate::rows::{Argument, Output, Row};
-use rocm_port::check::{dims, Case, DType, Field, Fill, Kind, Role, Tolerance, Word};
+use rocm_port::check::{dims, Case, DType, Field, Fill, Role, Tolerance, Word};
 
 /// The type as `check` names it.
 fn dtype(kind: Type) -> DType {
@@ -53,8 +53,8 @@ pub fn case(row: &Row, entry: &str, name: String) -> Case {
             case = case.any_order(name);
         }
     }
-    if let Some(reason) = row.known {
-        case = case.known(Kind::Reference, reason);
+    if row.atomic {
+        case = case.atomic();
     }
     case.reference(move |io| {
         for (name, output) in &outputs {

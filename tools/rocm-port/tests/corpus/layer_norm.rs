@@ -3,9 +3,10 @@
 use crate::data::{Data, Type, Type::*};
 use crate::random::Random;
 use crate::rows::{Argument, Output, Row};
+use crate::run::full;
 
 /// Types of weights, input, residual and output; sums are in f32.
-pub const TYPES: [[Type; 4]; 10] = [
+const TYPES: [[Type; 4]; 10] = [
     [F32, F32, F32, F32],
     [F16, F32, F32, F32],
     [F32, F16, F32, F16],
@@ -19,7 +20,7 @@ pub const TYPES: [[Type; 4]; 10] = [
 ];
 
 /// Widths that the kernel is made for, with warps along columns of rows, and of columns.
-pub const WIDTHS: [(usize, usize, usize); 13] = [
+const WIDTHS: [(usize, usize, usize); 13] = [
     (256, 4, 1),
     (512, 4, 1),
     (768, 4, 1),
@@ -45,7 +46,7 @@ fn word(kind: Type) -> &'static str {
 }
 
 /// Template arguments of the kernel: types, width and so on in one, then whether columns fill the width.
-pub fn template(types: [Type; 4], width: (usize, usize, usize), full: bool) -> [String; 5] {
+fn template(types: [Type; 4], width: (usize, usize, usize), full: bool) -> [String; 5] {
     let [weight, input, residual, output] = types.map(word);
     let (columns, down, across) = width;
     let traits = format!(
@@ -56,8 +57,22 @@ pub fn template(types: [Type; 4], width: (usize, usize, usize), full: bool) -> [
     [traits, no.clone(), no.clone(), no, full]
 }
 
+/// Launches of all combinations of types at the smallest width, and of one at widths with warps along columns; or of
+/// everything.
+pub fn all(random: &mut Random) -> Vec<Row> {
+    let wide = WIDTHS.into_iter().filter(|width| matches!(width.0, 3072 | 6144));
+    let chosen: Vec<_> = match full() {
+        true => WIDTHS.into_iter().flat_map(|width| TYPES.map(|types| (types, width))).collect(),
+        false => {
+            let narrow = TYPES.map(|types| (types, WIDTHS[0]));
+            narrow.into_iter().chain(wide.map(|width| (TYPES[3], width))).collect()
+        }
+    };
+    chosen.into_iter().flat_map(|(types, width)| layer_norm(types, width, random)).collect()
+}
+
 /// Launches for one width and combination of types: with and without residual and shift, both norms.
-pub fn layer_norm(types: [Type; 4], width: (usize, usize, usize), random: &mut Random) -> Vec<Row> {
+fn layer_norm(types: [Type; 4], width: (usize, usize, usize), random: &mut Random) -> Vec<Row> {
     let [weight, input, residual, output] = types;
     let (columns, down, across) = width;
     let rows = down + 1;

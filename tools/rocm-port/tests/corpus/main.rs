@@ -63,4 +63,30 @@ files! {
     moe_wmma: CANDLE, "src/moe/moe_wmma.cu", moe::wmma;
     moe_wmma_gguf: CANDLE, "src/moe/moe_wmma_gguf.cu", moe::wmma_gguf;
     rotary: "candle-rotary@0.0.1", "kernels/rotary.cu", rotary::rotary;
+    layer_norm: "candle-layer-norm@0.0.1", "kernels/ln_api.cu", layer_norm::all;
+}
+
+/// Kernels with matrix instructions take their branch for GPUs without.
+macro_rules! products {
+    ($($name:ident: $path:expr, $rows:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            let file = File::new(concat!("src/mmq_gguf/", $path), $rows);
+            run::run(CANDLE, &File { arch: 610, ..file });
+        })*
+    };
+}
+
+products! {
+    mmq_quantize: "mmq_quantize.cu", products::quantize;
+    mmq_q4_0: "mmq_instance_q4_0.cu", |random| products::all("q4_0", random);
+    mmq_q4_1: "mmq_instance_q4_1.cu", |random| products::all("q4_1", random);
+    mmq_q5_0: "mmq_instance_q5_0.cu", |random| products::all("q5_0", random);
+    mmq_q5_1: "mmq_instance_q5_1.cu", |random| products::all("q5_1", random);
+    mmq_q8_0: "mmq_instance_q8_0.cu", |random| products::all("q8_0", random);
+    mmq_q2_k: "mmq_instance_q2_k.cu", |random| products::all("q2_K", random);
+    mmq_q3_k: "mmq_instance_q3_k.cu", |random| products::all("q3_K", random);
+    mmq_q4_k: "mmq_instance_q4_k.cu", |random| products::all("q4_K", random);
+    mmq_q5_k: "mmq_instance_q5_k.cu", |random| products::all("q5_K", random);
+    mmq_q6_k: "mmq_instance_q6_k.cu", |random| products::all("q6_K", random);
 }

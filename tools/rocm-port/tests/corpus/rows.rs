@@ -18,6 +18,8 @@ pub struct Row {
     pub about: String,
     /// Why the kernel is known to be wrong here, as CUDA text: it must be found.
     pub known: Option<&'static str>,
+    /// Whether floats are added atomically, so that their sums are rounded differently in every order.
+    pub atomic: bool,
 }
 
 /// An argument of a launch.
@@ -110,6 +112,7 @@ impl Row {
             arguments: Vec::new(),
             about: String::new(),
             known: None,
+            atomic: false,
         }
     }
 
@@ -153,6 +156,12 @@ impl Row {
     /// See [`Row::known`].
     pub fn known(mut self, reason: &'static str) -> Self {
         self.known = Some(reason);
+        self
+    }
+
+    /// See [`Row::atomic`].
+    pub fn atomic(mut self) -> Self {
+        self.atomic = true;
         self
     }
 

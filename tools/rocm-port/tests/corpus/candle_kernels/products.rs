@@ -4,6 +4,7 @@ use crate::data::{Data, Type::*};
 use crate::ggml::{Format, ALL};
 use crate::random::Random;
 use crate::rows::{Output, Row};
+use crate::run::full;
 use half::f16;
 
 /// How scales and sums of a block of 128 activations are stored.
@@ -89,8 +90,16 @@ fn template(word: &str) -> String {
     format!("GGML_TYPE_{}", word.replace("_k", "_K").to_uppercase())
 }
 
+/// Launches of one format's file: the narrowest tiles, or all.
+pub fn all(word: &str, random: &mut Random) -> Vec<Row> {
+    match full() {
+        true => instance(word, &[8, 16, 24, 32, 40, 48, 56, 64], random),
+        false => instance(word, &[8], random),
+    }
+}
+
 /// Launches of the kernels of one format's file: widths of tiles, and rows that fill them or do not.
-pub fn instance(word: &str, widths: &[usize], random: &mut Random) -> Vec<Row> {
+fn instance(word: &str, widths: &[usize], random: &mut Random) -> Vec<Row> {
     let format: &Format = ALL
         .iter()
         .find(|(name, _)| *name == word)

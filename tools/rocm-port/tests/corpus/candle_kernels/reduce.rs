@@ -132,6 +132,7 @@ pub fn extremes_and_sums(random: &mut Random) -> Vec<Row> {
             let sizes: Vec<u64> = layout.info().into_iter().chain([3, 4, 20, 1]).collect();
             rows.push(
                 Row::new(format!("sum_{}", kind.word()))
+                    .atomic()
                     .steps(60)
                     .sizes(&[60, 3, 2])
                     .input(&Data::sizes(&sizes))
