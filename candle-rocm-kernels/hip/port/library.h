@@ -51,7 +51,7 @@ template <typename T> PORT_FN T from_lane(unsigned members, const T& value, int 
 
 // Elements in shared memory: a type without constructors, as shared variables must be.
 template <typename T, int COUNT> struct Array {
-    alignas(T) unsigned char bytes[COUNT * sizeof(T)];
+    alignas(alignof(T)) unsigned char bytes[COUNT * sizeof(T)];
     PORT_FN T& operator[](int i) { return ((T*)bytes)[i]; }
 };
 
