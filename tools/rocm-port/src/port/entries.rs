@@ -116,12 +116,12 @@ fn write_entry(source: &mut String, kernel: &Kernel, ported: &PortedKernel) {
     }
     let count = ported.arguments.len();
     let parameters: Vec<String> = (0..count)
-        .map(|i| format!("port::argument<{i}, &::{name}> a{i}"))
+        .map(|i| format!("port::argument<{i}, &{name}> a{i}"))
         .collect();
     let values: Vec<String> = (0..count).map(|i| format!("a{i}")).collect();
     let _ = write!(
         source,
-        "extern \"C\" PORT_KERNEL({}) void {}({}) {{\n    ::{name}({});\n}}\n",
+        "extern \"C\" PORT_KERNEL({}) void {}({}) {{\n    {name}({});\n}}\n",
         ported.max_block.unwrap_or(MOST_THREADS),
         ported.entry,
         parameters.join(", "),
@@ -187,8 +187,8 @@ mod tests {
             }
         );
         assert!(source.starts_with(
-            "extern \"C\" PORT_KERNEL(256) void rocm_k_f32(port::argument<0, &::vllm::k<float>> a0, port::argument<1, &::vllm::k<float>> a1) {\n    \
-             ::vllm::k<float>(a0, a1);\n}\n"
+            "extern \"C\" PORT_KERNEL(256) void rocm_k_f32(port::argument<0, &vllm::k<float>> a0, port::argument<1, &vllm::k<float>> a1) {\n    \
+             vllm::k<float>(a0, a1);\n}\n"
         ));
     }
 }

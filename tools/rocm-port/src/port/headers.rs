@@ -46,6 +46,8 @@ const SHIMS: &[(&str, &str)] = &[
     ("cub/", "port/cub.h"),
     ("cooperative_groups", "port/cooperative_groups.h"),
     ("curand", "port/curand.h"),
+    ("cuda/functional", "port/functional.h"),
+    ("cuda/std/functional", "port/functional.h"),
     ("cuda_pipeline", "port/pipeline.h"),
     ("cuda/pipeline", "port/pipeline.h"),
     ("cuda/barrier", "port/pipeline.h"),

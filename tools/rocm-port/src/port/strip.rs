@@ -443,7 +443,11 @@ impl Walk<'_> {
                     || (STD_WORDS.contains(&word) && of_std()))
         });
         let launches = inside.iter().any(|token| self.is(token, "<<<"));
-        let function = item.parameters.is_some() && !item.is_type;
+        // A type of functions is no function.
+        let function = item.parameters.is_some()
+            && !item.is_type
+            && !head.contains("typedef")
+            && !head.contains("using");
         let assertion = head.contains("static_assert");
         let out = if assertion {
             false

@@ -62,6 +62,19 @@ impl FromStr for Instance {
     }
 }
 
+impl Instance {
+    /// Whether this is a name of the kernel, with its namespaces or without.
+    fn names(&self, kernel: &str) -> bool {
+        let before = kernel.strip_suffix(&self.kernel);
+        before.is_some_and(|before| before.is_empty() || before.ends_with("::"))
+    }
+
+    /// Whether the kernel with these arguments is meant.
+    fn means(&self, kernel: &str, template: &[String]) -> bool {
+        self.names(kernel) && (self.template.is_empty() || self.template == template)
+    }
+}
+
 /// How a unit is made.
 #[derive(Clone, Debug, Default)]
 pub struct UnitOptions {
@@ -73,6 +86,8 @@ pub struct UnitOptions {
     pub includes: Vec<String>,
     /// Instances to add to those of the host code.
     pub instances: Vec<Instance>,
+    /// Only these get entries, if any are named; one without template arguments means all of its kernel.
+    pub only: Vec<Instance>,
 }
 
 /// A unit, and what happened to its text.
@@ -98,10 +113,9 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
     let source = source.ok_or_else(|| PortError::NoFile(file.to_string()))?;
     let mut kernels = source.kernels.clone();
     for instance in &options.instances {
-        let suffix = format!("::{}", instance.kernel);
         let mut named = kernels
             .iter_mut()
-            .filter(|kernel| kernel.name == instance.kernel || kernel.name.ends_with(&suffix))
+            .filter(|kernel| instance.names(&kernel.name))
             .peekable();
         if named.peek().is_none() {
             return Err(PortError::NoInstance(instance.kernel.clone()));
@@ -110,6 +124,16 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
             if !kernel.instances.contains(&instance.template) {
                 kernel.instances.push(instance.template.clone());
             }
+        }
+    }
+    if !options.only.is_empty() {
+        for kernel in &mut kernels {
+            let name = &kernel.name;
+            let wanted = |template: &Vec<String>| {
+                let mut only = options.only.iter();
+                only.any(|only| only.means(name, template))
+            };
+            kernel.instances.retain(wanted);
         }
     }
     let build = BuildOptions::of(project);
@@ -128,6 +152,7 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
         let (name, value) = define.split_once('=').unwrap_or((define, "1"));
         let _ = writeln!(text, "#define {name} {value}");
     }
+    text.push_str("PORT_BEGIN\n");
     text.push_str(&stripped.text);
     let path = std::path::Path::new(file);
     let name = path
@@ -137,7 +162,10 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
     let _ = writeln!(text, "#line 1 \"{name}.entries\"");
     let mut taken = BTreeSet::new();
     let kernels = entries::append(&mut text, &kernels, &mut taken);
-    flat.problems.extend(instances_missing(source, &kernels));
+    text.push_str("PORT_END\n");
+    if options.only.is_empty() {
+        flat.problems.extend(instances_missing(source, &kernels));
+    }
     Ok(Ported {
         unit: PortedUnit {
             name: name.to_string(),
@@ -227,47 +255,5 @@ mod tests {
                 && !is_define("A(x)=x")
                 && !is_define("A=1\n#include <x>")
         );
-    }
-}
-#[cfg(test)]
-mod experiment {
-    #[test]
-    #[ignore]
-    fn corpus() {
-        let out = std::path::PathBuf::from(std::env::var("OUTX").unwrap());
-        for root in std::env::var("ROOTS").unwrap().split(':') {
-            let root = std::path::Path::new(root);
-            for e in walkdir::WalkDir::new(root).into_iter().flatten() {
-                if e.path().extension().is_some_and(|x| x == "cu") {
-                    let rel = e.path().strip_prefix(root).unwrap().to_str().unwrap();
-                    let inc = vec![
-                        "src".to_string(),
-                        "kernels".to_string(),
-                        "src/cuda".into(),
-                        "src/cuda/flashinfer/include".into(),
-                    ];
-                    match super::flatten::flatten(root, &inc, rel) {
-                        Err(e) => println!("{rel}: ERROR {e}"),
-                        Ok(flat) => {
-                            let s = super::strip::strip(&flat.text);
-                            let t = super::lexer::tokens(&s.text);
-                            let left = t.iter().filter(|t| t.is(&s.text, "<<<")).count();
-                            println!(
-                                "{rel}: {} bytes, host {:?}, launches left {left}, problems {:?}",
-                                s.text.len(),
-                                s.host,
-                                flat.problems
-                            );
-                            let name = format!(
-                                "{}__{}",
-                                root.file_name().unwrap().to_str().unwrap(),
-                                rel.replace('/', "_")
-                            );
-                            std::fs::write(out.join(name), s.text).unwrap();
-                        }
-                    }
-                }
-            }
-        }
     }
 }

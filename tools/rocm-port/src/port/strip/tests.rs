@@ -69,6 +69,7 @@ Function registered;
 struct Op { __device__ float operator()(float x) const { return x; } };
 enum class Kind { A, B };
 typedef float value_t;
+typedef float (*dequantize_t)(const void*, int);
 ";
     assert_eq!(
         left(source),
@@ -76,7 +77,8 @@ typedef float value_t;
 struct Params { float* x; int n; };
 struct Op { __device__ float operator()(float x) const { return x; } };
 enum class Kind { A, B };
-typedef float value_t;"
+typedef float value_t;
+typedef float (*dequantize_t)(const void*, int);"
     );
 }
 
