@@ -3,7 +3,7 @@
 use tree_sitter::{Node, Parser, Tree};
 
 /// Parses CUDA.
-pub(super) fn parse(text: &str) -> Option<Tree> {
+pub(crate) fn parse(text: &str) -> Option<Tree> {
     let mut parser = Parser::new();
     parser
         .set_language(&tree_sitter_cuda::LANGUAGE.into())

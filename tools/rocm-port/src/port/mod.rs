@@ -3,6 +3,7 @@
 mod entries;
 mod flatten;
 mod headers;
+mod host;
 mod lexer;
 mod number;
 mod strip;
