@@ -60,6 +60,7 @@ mod run;
 mod runtime;
 mod session;
 mod shrink;
+mod simulator;
 mod template;
 mod tolerance;
 mod wire;

@@ -1,6 +1,7 @@
 //! The process that runs kernels. A kernel that goes wild ends this one, and the check starts another.
 
-use super::runtime::{Runtime, SimulatorCompiler};
+use super::runtime::Runtime;
+use super::simulator::SimulatorCompiler;
 use super::wire::{self, Answer, Launch, Request};
 use candle_rocm::compile::HiprtcCompiler;
 use candle_rocm_kernels::{Cache, CompileError, CompileRequest, Compiler};
