@@ -189,3 +189,86 @@ fn outputs_are_recorded_and_compared() {
         "{error}"
     );
 }
+
+/// `--on rocm` with the simulator as ROCm: what a real one is asked is the same.
+#[test]
+fn kernels_run_on_the_rocm_of_rocm_path() {
+    let folder = Folder::new();
+    let library = hip_sim::install::find_library(&std::env::current_exe().unwrap()).unwrap();
+    hip_sim::install::install(&library, &folder.path().join("rocm")).unwrap();
+    let run = |more: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_rocm-port"))
+            .args([
+                "check",
+                "unit.hip",
+                "--cases",
+                "cases.toml",
+                "--compile",
+                "none",
+                "--on",
+                "rocm",
+            ])
+            .args(more)
+            .current_dir(folder.path())
+            .env("ROCM_PATH", folder.path().join("rocm"))
+            .output()
+            .unwrap();
+        (
+            output.status.code(),
+            String::from_utf8_lossy(&output.stdout).into_owned(),
+        )
+    };
+    let (status, out) = run(&["--options", "-DFACTOR=2.0f", "--record", "golden"]);
+    assert!(
+        status == Some(0) && out.contains("4 launches on GPU"),
+        "{out}"
+    );
+    // What was recorded there is what the simulator gives in both widths.
+    let golden = [
+        "--cases",
+        "cases.toml",
+        "--options",
+        "-DFACTOR=2.0f",
+        "--golden",
+        "golden",
+    ];
+    assert_eq!(folder.check(&golden).0, Some(0));
+    // Guards around buffers tell of stores beside them.
+    folder.write(
+        "unit.hip",
+        &UNIT
+            .replace("if (i < n)", "if (i <= n)")
+            .replace("x[i]", "x[0]"),
+    );
+    let (status, out) = run(&["--options", "-DFACTOR=2.0f"]);
+    assert!(status == Some(1) && out.contains("out_of_bounds"), "{out}");
+}
+
+#[test]
+fn without_compilers_for_gpus_that_is_said() {
+    let folder = Folder::new();
+    let empty = folder.path().join("empty");
+    let output = Command::new(env!("CARGO_BIN_EXE_rocm-port"))
+        .args([
+            "check",
+            "unit.hip",
+            "--cases",
+            "cases.toml",
+            "--compile",
+            "gfx942",
+            "--seeds",
+            "1",
+        ])
+        .args(["--options", "-DFACTOR=2.0f"])
+        .current_dir(folder.path())
+        .env("CANDLE_ROCM_CLANG", empty.join("clang"))
+        .env("ROCM_PATH", &empty)
+        .output()
+        .unwrap();
+    let out = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{out}");
+    assert!(
+        out.contains("note: not compiled for AMD GPUs, only by the simulator's C++ compiler"),
+        "{out}"
+    );
+}
