@@ -30,6 +30,9 @@ enum Command {
     Check(check::Options),
     /// Repairs a kernel with a language model, in a loop that may touch the kernel only.
     Repair(repair::Options),
+    /// Starts a program within bounds: what `repair` puts before checks of what a model wrote.
+    #[command(hide = true)]
+    Confined(repair::Confined),
 }
 
 /// Exit status: 0 all is well, 1 something was found, 2 it could not be done.
@@ -39,6 +42,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Port(options) => port::run(options),
         Command::Check(options) => check::run(options),
         Command::Repair(options) => repair::run(options),
+        Command::Confined(options) => repair::confined(options),
     };
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
