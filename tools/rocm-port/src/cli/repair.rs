@@ -169,8 +169,8 @@ pub(crate) fn run(options: Options) -> Outcome {
     if let Some(live) = &live {
         live.finish();
     }
-    for missing in &checker.unbounded {
-        eprintln!("note: {missing}");
+    for note in &checker.notes {
+        eprintln!("note: {note}");
     }
     let well = matches!(state.end, Some(End::Nothing | End::Repaired));
     if well && options.write && state.best != state.original {

@@ -4,7 +4,8 @@ use super::checker::{CheckError, Checker, Class, Finding, Outcome};
 use super::confine::Bounds;
 use super::state::digest;
 use super::Stop;
-use crate::model::PortedUnit;
+use crate::model::{PortedUnit, Severity};
+use crate::{parse, rules, source};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::io::Read;
@@ -29,8 +30,8 @@ pub struct CommandChecker {
     work: TempDir,
     time: Duration,
     stop: Stop,
-    /// What this system cannot bound, as the first check said.
-    pub unbounded: Vec<String>,
+    /// What the user should know of the checks: what this system cannot bound, which kernels have no reference.
+    pub notes: BTreeSet<String>,
 }
 
 impl CommandChecker {
@@ -59,7 +60,7 @@ impl CommandChecker {
             work: work.map_err(|e| CheckError::Failed(format!("cannot create a folder: {e}")))?,
             time: Duration::from_secs(20 * 60),
             stop,
-            unbounded: Vec::new(),
+            notes: BTreeSet::new(),
         })
     }
 
@@ -81,6 +82,35 @@ impl CommandChecker {
             ..unit.clone()
         };
         std::fs::write(&file, serde_json::to_vec(&unit)?).map(|()| file)
+    }
+
+    /// What rules say of the text, with their pages; nothing if it cannot be read as CUDA.
+    fn rules(&self, text: &str) -> Vec<Finding> {
+        let folder = self.work.path().join("rules");
+        let name = format!("{}.cu", self.file);
+        let file = folder.join(&name);
+        let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&file, text));
+        let sources = written
+            .ok()
+            .and_then(|()| source::open(&file.display().to_string()).ok());
+        let scan =
+            sources.and_then(|sources| rules::scan(&sources, &parse::Options::default()).ok());
+        let found = scan.map(|scan| scan.findings).unwrap_or_default();
+        found
+            .into_iter()
+            .filter(|f| {
+                matches!(f.severity, Severity::Warning | Severity::Error) && !f.function.is_empty()
+            })
+            .map(|f| Finding {
+                class: Class::Rule,
+                kernel: Some(f.function),
+                line: Some(f.place.line).filter(|_| f.place.file == name),
+                message: f.message,
+                detail: rules::Rule::find(&f.rule)
+                    .map_or(String::new(), |r| format!("{} {}", r.meaning, r.action)),
+                id: f.rule,
+            })
+            .collect()
     }
 
     fn command(&self, file: &Path, seed: u64) -> Command {
@@ -128,11 +158,10 @@ impl Checker for CommandChecker {
         let (output, errors) = (output.join(), errors.join());
         let output = output.unwrap_or_default();
         let errors = String::from_utf8_lossy(&errors.unwrap_or_default()).into_owned();
-        self.unbounded = errors
+        let confined = errors
             .lines()
-            .filter_map(|line| line.strip_prefix("rocm-port confined: "))
-            .map(str::to_string)
-            .collect();
+            .filter_map(|line| line.strip_prefix("rocm-port confined: "));
+        self.notes.extend(confined.map(str::to_string));
         match status? {
             Some(0 | 1) => {}
             Some(_) => {
@@ -150,7 +179,13 @@ impl Checker for CommandChecker {
         }
         let report: Value = serde_json::from_slice(&output)
             .map_err(|e| failed(format!("the report of the checks is no JSON: {e}")))?;
-        outcome(&report)
+        let (mut findings, checked, without) = read(&report)?;
+        self.notes.extend(without);
+        if !findings.is_empty() {
+            // Rules say what to look at; without anything wrong they are no reason to change a file.
+            findings.extend(self.rules(text));
+        }
+        Ok(Outcome::new(findings, checked))
     }
 
     fn tests(&mut self) -> Result<String, CheckError> {
@@ -214,8 +249,8 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-/// What the reports of `check --json` say.
-fn outcome(reports: &Value) -> Result<Outcome, CheckError> {
+/// What the reports of `check --json` say: findings, what was checked, and what is not compared with anything.
+fn read(reports: &Value) -> Result<(Vec<Finding>, BTreeSet<String>, Vec<String>), CheckError> {
     let list = |value: &Value, key: &str| -> Vec<Value> {
         let list = value.get(key).and_then(Value::as_array);
         list.cloned().unwrap_or_default()
@@ -229,11 +264,18 @@ fn outcome(reports: &Value) -> Result<Outcome, CheckError> {
     };
     let mut findings = Vec::new();
     let mut checked = BTreeSet::new();
+    let mut without = Vec::new();
     for report in reports.as_array().into_iter().flatten() {
         for arch in list(report, "compiled_for") {
             checked.insert(format!("compiled for {}", arch.as_str().unwrap_or("")));
         }
         for kernel in list(report, "kernels") {
+            if kernel.get("has_reference") == Some(&Value::Bool(false)) {
+                without.push(format!(
+                    "no case says what {} computes: its results only have to be the same everywhere",
+                    text(&kernel, "entry")
+                ));
+            }
             for arch in list(&kernel, "ran_on") {
                 checked.insert(format!(
                     "{} on {}",
@@ -265,7 +307,7 @@ fn outcome(reports: &Value) -> Result<Outcome, CheckError> {
             });
         }
     }
-    Ok(Outcome::new(findings, checked))
+    Ok((findings, checked, without))
 }
 
 /// The class of a kind of `check`; one that is not known is taken for a wrong result.

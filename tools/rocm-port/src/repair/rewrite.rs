@@ -230,7 +230,7 @@ impl<'a> Source<'a> {
             .filter(|n| n.kind() != "comment");
         let mut written: HashSet<&str> = HashSet::new();
         for statement in statements {
-            if self.has_barrier(statement) {
+            if statement.kind() == "expression_statement" && self.has_barrier(statement) {
                 written.clear();
             } else if self
                 .touched(statement, shared, false)
@@ -260,7 +260,11 @@ impl<'a> Source<'a> {
                     continue;
                 }
             }
-            written.extend(self.touched(statement, shared, true));
+            // What a loop with barriers leaves behind is the business of its last one.
+            match self.has_barrier(statement) {
+                true => written.clear(),
+                false => written.extend(self.touched(statement, shared, true)),
+            }
         }
     }
 
@@ -387,6 +391,11 @@ mod tests {
             all.contains("s[t + o];\n        __syncthreads();\n    }"),
             "{all}"
         );
+        // A barrier inside of the loop is none before it.
+        let inside = text.replace("s[t + o];\n", "s[t + o];\n        __syncthreads();\n");
+        assert!(rewrites(&inside)[0]
+            .text
+            .contains("s[t] = y[t];\n    __syncthreads();\n    for"));
         let divergent = text.replace(
             "for (int o = 32; o > 0; o >>= 1)",
             "for (int o = t; o > 0; o >>= 1)",

@@ -3,6 +3,7 @@
 mod answers;
 mod cheating;
 mod command;
+mod end_to_end;
 mod loops;
 mod page;
 mod server;
@@ -82,7 +83,10 @@ impl Checker for Judge {
         } else if text.contains("return v + v;") || text.contains("2 * v") {
             Vec::new()
         } else if text.contains("return 3 * v;") {
-            vec![finding(Class::Wrong, "1.5 instead of 1"), finding(Class::Unsafe, "out of bounds")]
+            vec![
+                finding(Class::Wrong, "1.5 instead of 1"),
+                finding(Class::Unsafe, "out of bounds"),
+            ]
         } else if text.contains("return 4 * v;") {
             vec![finding(Class::Wrong, "2 instead of 1")]
         } else {
@@ -117,7 +121,12 @@ pub fn repair(endpoint: &Endpoint, judge: &mut Judge, rounds: usize) -> State {
     state
 }
 
-pub fn go_on(endpoint: &Endpoint, judge: &mut Judge, state: &mut State, rounds: usize) -> Result<(), RunError> {
+pub fn go_on(
+    endpoint: &Endpoint,
+    judge: &mut Judge,
+    state: &mut State,
+    rounds: usize,
+) -> Result<(), RunError> {
     let limits = Limits {
         rounds,
         ..Limits::default()

@@ -9,7 +9,10 @@ use std::net::TcpStream;
 
 #[test]
 fn it_shows_everything_and_escapes_it() {
-    let change = diff("    return v;", "    float undeclared = v;\n    return undeclared < v && v;");
+    let change = diff(
+        "    return v;",
+        "    float undeclared = v;\n    return undeclared < v && v;",
+    );
     let server = Server::start(vec![
         Script::Whole(format!("<script>alert(1)</script>\n{change}")),
         Script::Whole(right()),
@@ -38,7 +41,10 @@ fn it_shows_everything_and_escapes_it() {
         assert!(html.contains(part), "{part}: {html}");
     }
     // Nothing comes from elsewhere, and only the page's own script and style may run.
-    assert!(!html.contains("<img") && !html.contains("<link") && !html.contains("http://"), "{html}");
+    assert!(
+        !html.contains("<img") && !html.contains("<link") && !html.contains("http://"),
+        "{html}"
+    );
     assert_eq!(html.matches("<script").count(), 1);
     assert!(html.contains("default-src 'none'") && html.contains("script-src 'sha256-"));
     assert!(!html.contains("data-live=\"1\"") && page(&state, true).contains("data-live=\"1\""));
@@ -46,7 +52,9 @@ fn it_shows_everything_and_escapes_it() {
 
 fn get(live: &Live, path: &str, host: &str) -> BufReader<TcpStream> {
     let mut stream = TcpStream::connect(live.address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nhost: {host}\r\n\r\n").unwrap();
     BufReader::new(stream)
 }
@@ -62,7 +70,10 @@ fn until(reader: &mut BufReader<TcpStream>, wanted: &str) -> String {
     let mut all = String::new();
     loop {
         let mut line = String::new();
-        assert!(reader.read_line(&mut line).unwrap() > 0, "no {wanted:?} in {all}");
+        assert!(
+            reader.read_line(&mut line).unwrap() > 0,
+            "no {wanted:?} in {all}"
+        );
         all.push_str(&line);
         if line.contains(wanted) {
             return all;
@@ -74,7 +85,10 @@ fn until(reader: &mut BufReader<TcpStream>, wanted: &str) -> String {
 fn two_viewers_see_it_live_and_a_reload_sees_all() {
     let live = Live::start("127.0.0.1:0").unwrap();
     let host = format!("localhost:{}", live.address.port());
-    let server = Server::start(vec![Script::Whole(diff("    return v;", "    return 3 * v;"))]);
+    let server = Server::start(vec![Script::Whole(diff(
+        "    return v;",
+        "    return 3 * v;",
+    ))]);
     let mut state = repair(&endpoint(&server), &mut Judge::new(), 1);
     state.end = None;
     live.show(&state);
@@ -83,7 +97,11 @@ fn two_viewers_see_it_live_and_a_reload_sees_all() {
     let mut second = get(&live, "/events", &host);
     assert!(until(&mut second, "event: steps").contains("Round 1"));
     let page = whole(get(&live, "/", &host));
-    assert!(page.starts_with("HTTP/1.1 200") && page.contains("Round 1") && page.contains("id=\"step-2\""));
+    assert!(
+        page.starts_with("HTTP/1.1 200")
+            && page.contains("Round 1")
+            && page.contains("id=\"step-2\"")
+    );
 
     let good = Server::start(vec![Script::Whole(right())]);
     go_on(&endpoint(&good), &mut Judge::new(), &mut state, 1).unwrap();
@@ -91,7 +109,10 @@ fn two_viewers_see_it_live_and_a_reload_sees_all() {
     live.show(&state);
     for viewer in [&mut first, &mut second] {
         let events = until(viewer, "event: end");
-        assert!(events.contains("Round 2") && events.contains("repaired"), "{events}");
+        assert!(
+            events.contains("Round 2") && events.contains("repaired"),
+            "{events}"
+        );
         // Steps that did not change are not sent again.
         assert!(!events.contains("\"step-1\""), "{events}");
     }

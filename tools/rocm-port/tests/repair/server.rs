@@ -92,8 +92,14 @@ fn read(stream: &TcpStream) -> Option<(String, Value)> {
 }
 
 fn answer(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
-    let stream_head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
-    let piece = |text: &str| format!("data: {}\n\n", json!({"choices": [{"delta": {"content": text}}]}));
+    let stream_head =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    let piece = |text: &str| {
+        format!(
+            "data: {}\n\n",
+            json!({"choices": [{"delta": {"content": text}}]})
+        )
+    };
     match script {
         Script::Whole(text) => {
             let body = json!({
@@ -107,7 +113,8 @@ fn answer(mut stream: TcpStream, script: Script) -> std::io::Result<()> {
             for part in text.split_inclusive('\n') {
                 stream.write_all(piece(part).as_bytes())?;
             }
-            let last = json!({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}});
+            let last =
+                json!({"choices": [], "usage": {"prompt_tokens": 10, "completion_tokens": 5}});
             write!(stream, ": a comment\n\ndata: {last}\n\ndata: [DONE]\n\n")
         }
         Script::Status(status, headers, body) => plain(&mut stream, status, headers, body),

@@ -27,6 +27,8 @@ mod tests;
 
 /// Bytes that an answer may add to a file.
 const MAX_GROWTH: usize = 64 << 10;
+/// Numbers that it may add: more would be a table, such as one of expected results.
+const MAX_NUMBERS: usize = 128;
 
 /// Why an answer is refused, in words that the model is told.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +46,9 @@ pub enum Reason {
     /// The text has grown too much.
     #[error("the file has grown by {0} bytes, at most {MAX_GROWTH} are allowed")]
     Grown(usize),
+    /// So many new numbers are a table.
+    #[error("{0} numbers are new, at most {MAX_NUMBERS} are allowed: results are to be computed, not listed")]
+    Numbers(usize),
     /// Something outside of device code is not what it was.
     #[error(
         "only bodies of kernels and device functions may change, but {found:?} stands where {expected:?} was \
@@ -149,6 +154,7 @@ pub(crate) struct Words {
     /// How often each restricted word, odd token and string stands there, and where the last one does.
     counted: HashMap<String, (Kind, usize, usize)>,
     pub(crate) words: HashSet<String>,
+    numbers: usize,
     /// What is called, or has parameters.
     pub(crate) calls: HashSet<String>,
 }
@@ -180,7 +186,11 @@ impl Words {
                 }
                 Kind::Odd => true,
                 Kind::Literal => !token.text.starts_with('\''),
-                Kind::Number | Kind::Sign => false,
+                Kind::Number => {
+                    self.numbers += 1;
+                    false
+                }
+                Kind::Sign => false,
             };
             if counted {
                 let place = offset + token.start;
@@ -203,8 +213,12 @@ impl Words {
             })
             .collect();
         more.sort_by_key(|(_, (_, _, place))| *place);
+        let numbers = after.numbers.saturating_sub(self.numbers);
         let Some((text, (kind, _, place))) = more.first() else {
-            return Ok(());
+            return match numbers > MAX_NUMBERS {
+                true => Err(Reason::Numbers(numbers).at(new, 0)),
+                false => Ok(()),
+            };
         };
         let shown: String = text.chars().take(80).collect();
         let reason = match kind {
@@ -315,7 +329,10 @@ fn keeps_its_work(piece: &Piece, was: Option<&str>, is: &str) -> Result<(), Reas
         let tokens = tokens(text);
         // The x of threadIdx.x is no parameter.
         let member = |at: usize| at > 0 && tokens[at - 1].is(".");
-        let words = tokens.iter().enumerate().filter(|(at, t)| t.kind == Kind::Word && !member(*at));
+        let words = tokens
+            .iter()
+            .enumerate()
+            .filter(|(at, t)| t.kind == Kind::Word && !member(*at));
         words.map(|(_, t)| t.text.to_string()).collect()
     };
     let (was, is) = (words(was), words(is));

@@ -195,6 +195,20 @@ fn kernels_keep_their_work() {
         ),
         "{named:?}"
     );
+    let table = in_body(&format!(
+        "float t[] = {{{}}};",
+        "0.5f, ".repeat(MAX_NUMBERS + 1)
+    ));
+    assert!(
+        matches!(
+            table,
+            Err(Refusal {
+                reason: Reason::Numbers(129),
+                ..
+            })
+        ),
+        "{table:?}"
+    );
     let grown = changed(
         "// over a warp",
         &format!("// {}", "x".repeat(MAX_GROWTH + 100)),
