@@ -31,13 +31,11 @@ PORT_FN unsigned __fns(unsigned mask, unsigned base, int n) {
     return ~0u;
 }
 
-// Nibble i of the selector picks byte i of y:x; its highest bit repeats that byte's sign.
+// Three bits of nibble i of the selector pick byte i of y:x. (The fourth, which makes prmt repeat the sign, is not looked
+// at: kernels pass whole nibbles of data.)
 PORT_FN unsigned __byte_perm(unsigned x, unsigned y, unsigned selector) {
     const unsigned spread = (selector & 0x7u) | (selector & 0x70u) << 4 | (selector & 0x700u) << 8 | (selector & 0x7000u) << 12;
-    const unsigned picked = port::device::permute_bytes(y, x, spread);
-    const unsigned signs = (selector >> 3 & 1u) | (selector >> 7 & 1u) << 8 | (selector >> 11 & 1u) << 16 | (selector >> 15 & 1u) << 24;
-    const unsigned replaced = signs * 0xffu;
-    return (picked & ~replaced) | ((picked >> 7 & 0x01010101u) * 0xffu & replaced);
+    return port::device::permute_bytes(y, x, spread);
 }
 
 PORT_FN unsigned __funnelshift_l(unsigned low, unsigned high, unsigned shift) {

@@ -52,6 +52,14 @@ template <typename W, typename A, typename B, typename C> PORT_FN void move(A&& 
     }
 }
 
+// The highest bit of nibble i of the selector repeats the sign of the byte that is picked.
+PORT_FN unsigned permute(unsigned a, unsigned b, unsigned selector) {
+    const unsigned picked = __byte_perm(a, b, selector);
+    const unsigned signs = (selector >> 3 & 1u) | (selector >> 7 & 1u) << 8 | (selector >> 11 & 1u) << 16 | (selector >> 15 & 1u) << 24;
+    const unsigned repeated = signs * 0xffu;
+    return (picked & ~repeated) | ((picked >> 7 & 0x01010101u) * 0xffu & repeated);
+}
+
 // Arithmetic on T.
 #define PORT_PTX(name, expression)                                                        \
     template <typename T, typename D, typename A> PORT_FN void name(D& d, A first) {      \
@@ -120,7 +128,7 @@ template <typename T, typename D, typename A, typename B> PORT_FN void mul_wide(
 PORT_PTX(mad_lo, a * b + c)
 PORT_PTX(mad_hi, high_product(a, b) + c)
 PORT_PTX(fma, cuda_port::fma(a, b, c))
-PORT_PTX(prmt, __byte_perm(a, b, c))
+PORT_PTX(prmt, permute(a, b, c))
 PORT_PTX(dp4a, __dp4a(a, b, c))
 PORT_PTX(sad, c + (a < b ? b - a : a - b))
 #undef PORT_PTX
