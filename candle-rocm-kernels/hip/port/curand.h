@@ -6,8 +6,13 @@
 
 #include "cuda.h"
 
+// Where device.h is.
 namespace cuda_port {
+namespace port {
+namespace base {
 #include "philox.h"
+}  // namespace base
+}  // namespace port
 }  // namespace cuda_port
 
 #include "curand_xorwow.h"
@@ -31,7 +36,7 @@ using curandState = curandStateXORWOW;
 // ---------------------------------------------------------------- Philox 4x32-10
 
 PORT_FN uint4 curand_Philox4x32_10(uint4 counter, uint2 key) {
-    const device::Words w = device::philox((unsigned long long)key.y << 32 | key.x, (unsigned long long)counter.y << 32 | counter.x,
+    const port::device::Words w = port::device::philox((unsigned long long)key.y << 32 | key.x, (unsigned long long)counter.y << 32 | counter.x,
                                            (unsigned long long)counter.w << 32 | counter.z);
     uint4 result;
     result.x = w.w[0], result.y = w.w[1], result.z = w.w[2], result.w = w.w[3];
@@ -143,19 +148,19 @@ PORT_FN float2 box_muller(unsigned x, unsigned y) {
     // The angle's step is 2 pi / 2^32 in binary32.
     const float step = 0x1p-32f * 6.2831855f;
     const float angle = (float)y * step + step / 2.0f;
-    const float radius = device::math::sqrt(-2.0f * device::math::log(unit(x)));
+    const float radius = port::device::math::sqrt(-2.0f * port::device::math::log(unit(x)));
     float2 result;
-    result.x = device::math::sin(angle) * radius, result.y = device::math::cos(angle) * radius;
+    result.x = port::device::math::sin(angle) * radius, result.y = port::device::math::cos(angle) * radius;
     return result;
 }
 PORT_FN double2 box_muller(unsigned x0, unsigned x1, unsigned y0, unsigned y1) {
     // Half turns from 0 to 2: the nearest quarter turn, and what is left.
     const double turns = unit_double(y0, y1) * 2.0;
-    const double quarter = device::math::rint(turns * 2.0);
+    const double quarter = port::device::math::rint(turns * 2.0);
     const double rest = (turns - quarter * 0.5) * 0x1.921fb54442d18p+1;
-    const double sine = device::math::sin_in_quadrant(rest), cosine = device::math::cos_in_quadrant(rest);
+    const double sine = port::device::math::sin_in_quadrant(rest), cosine = port::device::math::cos_in_quadrant(rest);
     const int q = (int)quarter & 3;
-    const double radius = device::math::sqrt(-2.0 * device::math::log(unit_double(x0, x1)));
+    const double radius = port::device::math::sqrt(-2.0 * port::device::math::log(unit_double(x0, x1)));
     double2 result;
     result.x = (q == 0 ? sine : q == 1 ? cosine : q == 2 ? -sine : -cosine) * radius;
     result.y = (q == 0 ? cosine : q == 1 ? -sine : q == 2 ? -cosine : sine) * radius;
@@ -210,7 +215,7 @@ PORT_FN float4 curand_normal4(curandStatePhilox4_32_10* s) {
 template <typename State> PORT_FN float2 curand_log_normal2(State* s, float mean, float deviation) {
     const float2 pair = curand_normal2(s);
     float2 result;
-    result.x = device::math::exp(mean + deviation * pair.x), result.y = device::math::exp(mean + deviation * pair.y);
+    result.x = port::device::math::exp(mean + deviation * pair.x), result.y = port::device::math::exp(mean + deviation * pair.y);
     return result;
 }
 template <typename State> PORT_FN float curand_log_normal(State* s, float mean, float deviation) {
@@ -225,8 +230,8 @@ template <typename State> PORT_FN float curand_log_normal(State* s, float mean, 
 }
 PORT_FN float4 curand_log_normal4(curandStatePhilox4_32_10* s, float mean, float deviation) {
     float4 n = curand_normal4(s);
-    n.x = device::math::exp(mean + deviation * n.x), n.y = device::math::exp(mean + deviation * n.y);
-    n.z = device::math::exp(mean + deviation * n.z), n.w = device::math::exp(mean + deviation * n.w);
+    n.x = port::device::math::exp(mean + deviation * n.x), n.y = port::device::math::exp(mean + deviation * n.y);
+    n.z = port::device::math::exp(mean + deviation * n.z), n.w = port::device::math::exp(mean + deviation * n.w);
     return n;
 }
 
@@ -237,7 +242,7 @@ namespace random {
 // Knuth: how many uniform numbers a product needs to fall below e^-mean.
 template <typename State> PORT_FN unsigned knuth(State* s, float mean) {
     unsigned count = 0;
-    float product = device::math::exp(mean);
+    float product = port::device::math::exp(mean);
     do {
         ++count;
         product *= curand_uniform(s);
@@ -250,7 +255,7 @@ template <typename State> PORT_FN unsigned knuth(State* s, float mean) {
 // cuRAND's numbers for means below 64. Above, the sum of several such numbers, which has the same distribution; beyond
 // 4000, as in cuRAND, a rounded normal number.
 template <typename State> PORT_FN unsigned curand_poisson(State* s, double mean) {
-    if (mean > 4000.0) return (unsigned)(device::math::sqrt(mean) * curand_normal_double(s) + mean + 0.5);
+    if (mean > 4000.0) return (unsigned)(port::device::math::sqrt(mean) * curand_normal_double(s) + mean + 0.5);
     if (mean < 64.0) return port::random::knuth(s, (float)mean);
     unsigned count = 0;
     for (; mean > 32.0; mean -= 32.0) count += port::random::knuth(s, 32.0f);

@@ -12,7 +12,7 @@ namespace library {
 constexpr int WARP = 32;
 
 // The number of the thread within its warp.
-PORT_FN int warp_lane() { return (int)(device::lane() % WARP); }
+PORT_FN int warp_lane() { return (int)(port::device::lane() % WARP); }
 
 // The number of the thread within a block of this size, and within the block as it was launched.
 template <int X, int Y, int Z> PORT_FN int thread_rank() {
@@ -59,7 +59,7 @@ template <typename...> struct Always { static constexpr bool no = false; };
 
 template <bool YES, typename A, typename B> struct Choose { using type = A; };
 template <typename A, typename B> struct Choose<false, A, B> { using type = B; };
-template <typename A, typename B> constexpr bool same = device::is_same<A, B>::value;
+template <typename A, typename B> constexpr bool same = port::device::is_same<A, B>::value;
 template <typename T> struct Plain { using type = T; };
 template <typename T> struct Plain<const T> { using type = T; };
 template <typename T> struct Plain<T&> { using type = typename Plain<T>::type; };

@@ -97,8 +97,8 @@ constexpr int DEPTH = 16;
 #else
 constexpr int DEPTH = 8;
 #endif
-typedef device::f16_register f16_line __attribute__((vector_size(2 * DEPTH)));
-typedef device::bf16_register bf16_line __attribute__((vector_size(2 * DEPTH)));
+typedef port::device::f16_register f16_line __attribute__((vector_size(2 * DEPTH)));
+typedef port::device::bf16_register bf16_line __attribute__((vector_size(2 * DEPTH)));
 typedef int byte_line __attribute__((vector_size(DEPTH)));
 
 template <typename Line, typename T> PORT_FN Line line_of(const T (&part)[8]) {
