@@ -69,18 +69,24 @@ PORT_FN void store_matrix_sync(Memory* to, const fragment<accumulator, M, N, K, 
     __syncwarp();
 }
 
-// d = a b + c. Sums are made in f32, i32 or f64, also those that are kept in binary16.
+// d = a b + c. Sums are made in f32, i32 or f64, also those that are kept in binary16. With `saturate` they stay finite:
+// integers at the ends of their range, floats at the largest of D, and NaN is 0.
 template <int M, int N, int K, typename D, typename A, typename LayoutA, typename B, typename LayoutB, typename C>
 PORT_FN void mma_sync(fragment<accumulator, M, N, K, D>& d, const fragment<matrix_a, M, N, K, A, LayoutA>& a, const fragment<matrix_b, M, N, K, B, LayoutB>& b,
                       const fragment<accumulator, M, N, K, C>& c, bool saturate = false) {
     static_assert(port::library::same<A, B>, "both operands are of one type");
     using Sum = typename detail::Sum<A>::type;
     constexpr int COUNT = detail::Shape<accumulator, M, N, K>::ELEMENTS;
+    // Products of bytes are far from the ends; their sum with c is made where it cannot overflow.
+    const bool apart = saturate && port::library::same<Sum, int>;
     Sum sums[COUNT];
-    for (int i = 0; i < COUNT; ++i) sums[i] = (Sum)c.x[i];
+    for (int i = 0; i < COUNT; ++i) sums[i] = apart ? Sum(0) : (Sum)c.x[i];
     detail::multiply<M, N, K>(sums, a.x, b.x);
-    for (int i = 0; i < COUNT; ++i) d.x[i] = (D)sums[i];
-    (void)saturate;
+    for (int i = 0; i < COUNT; ++i) {
+        if (apart) sums[i] = detail::saturated_sum(sums[i], (Sum)c.x[i]);
+        else if (saturate) sums[i] = detail::finite<D>(sums[i]);
+        d.x[i] = (D)sums[i];
+    }
 }
 
 }  // namespace wmma

@@ -77,6 +77,17 @@ PORT_FN float add_product(float a, float b, float c) { return __builtin_fmaf(a, 
 PORT_FN double add_product(double a, double b, double c) { return __builtin_fma(a, b, c); }
 PORT_FN int add_product(int a, int b, int c) { return a * b + c; }
 
+PORT_FN int saturated_sum(int a, int b) {
+    const long long sum = (long long)a + b;
+    return (int)(sum > 0x7fffffffll ? 0x7fffffffll : sum < -0x80000000ll ? -0x80000000ll : sum);
+}
+template <typename S> PORT_FN S saturated_sum(S a, S b) { return a + b; }
+template <typename D, typename S> PORT_FN S finite(S x) {
+    const S limit = sizeof(D) == 2 ? S(65504) : sizeof(D) == 4 ? S(0x1.fffffep+127f) : S(__DBL_MAX__);
+    if (x != x) return S(0);
+    return x > limit ? limit : x < -limit ? -limit : x;
+}
+
 template <int M, int N, int K, typename S, int COUNT, typename T, int A, int B>
 PORT_FN void multiply_by_shuffles(S (&sums)[COUNT], const T (&a)[A], const T (&b)[B]) {
     T column[K];

@@ -7,9 +7,10 @@
 //! | `check` | [`check`] | every arch through the compiler, every kernel on the simulator, in both widths of waves |
 //! | `repair` | [`repair`] | a bounded loop with a language model, whose answers may touch the kernel only |
 //!
-//! [`model`] holds what the steps tell each other.
+//! [`model`] holds what the steps tell each other, [`libraries`] what takes the place of CUDA's libraries.
 
 pub mod check;
+pub mod libraries;
 pub mod model;
 pub mod parse;
 pub mod port;

@@ -60,15 +60,26 @@ fn template(types: [Type; 4], width: (usize, usize, usize), full: bool) -> [Stri
 /// Launches of all combinations of types at the smallest width, and of one at widths with warps along columns; or of
 /// everything.
 pub fn all(random: &mut Random) -> Vec<Row> {
-    let wide = WIDTHS.into_iter().filter(|width| matches!(width.0, 3072 | 6144));
+    let wide = WIDTHS
+        .into_iter()
+        .filter(|width| matches!(width.0, 3072 | 6144));
     let chosen: Vec<_> = match full() {
-        true => WIDTHS.into_iter().flat_map(|width| TYPES.map(|types| (types, width))).collect(),
+        true => WIDTHS
+            .into_iter()
+            .flat_map(|width| TYPES.map(|types| (types, width)))
+            .collect(),
         false => {
             let narrow = TYPES.map(|types| (types, WIDTHS[0]));
-            narrow.into_iter().chain(wide.map(|width| (TYPES[3], width))).collect()
+            narrow
+                .into_iter()
+                .chain(wide.map(|width| (TYPES[3], width)))
+                .collect()
         }
     };
-    chosen.into_iter().flat_map(|(types, width)| layer_norm(types, width, random)).collect()
+    chosen
+        .into_iter()
+        .flat_map(|(types, width)| layer_norm(types, width, random))
+        .collect()
 }
 
 /// Launches for one width and combination of types: with and without residual and shift, both norms.

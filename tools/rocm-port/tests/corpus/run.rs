@@ -112,7 +112,10 @@ fn entry<'a>(unit: &'a PortedUnit, row: &Row) -> Result<&'a str, String> {
         .filter(|kernel| last(&kernel.kernel) == last(&row.kernel) && fits(&kernel.template, row));
     match (found.next(), found.next()) {
         (Some(kernel), None) => Ok(&kernel.entry),
-        (None, _) => Err(format!("no entry of {} with {:?}", row.kernel, row.template)),
+        (None, _) => Err(format!(
+            "no entry of {} with {:?}",
+            row.kernel, row.template
+        )),
         (Some(a), Some(b)) => Err(format!(
             "{} with {:?} is {} and {}",
             row.kernel, row.template, a.entry, b.entry
@@ -187,7 +190,11 @@ pub fn run(package: &str, file: &File) -> Outcome {
     };
     let cases = run.cases(&rows);
     // A race is seen in some orders only.
-    let orders = if full() || !run.known.is_empty() { 3 } else { 1 };
+    let orders = if full() || !run.known.is_empty() {
+        3
+    } else {
+        1
+    };
     let report = Check::new(&ported.unit)
         .compile_for(match full() {
             true => Targets::All,
@@ -251,23 +258,35 @@ impl Run<'_> {
             .filter(|finding| finding.fails() && of_known(finding).is_none())
             .collect();
         let found: BTreeSet<&str> = report.findings.iter().filter_map(of_known).collect();
-        let lost: Vec<&str> = self.known.values().copied().filter(|k| !found.contains(k)).collect();
+        let lost: Vec<&str> = self
+            .known
+            .values()
+            .copied()
+            .filter(|k| !found.contains(k))
+            .collect();
 
         // A kernel is right if one of its entries ran in both widths, and nothing was found that is not known.
         let wrong = |entry: &str| failing.iter().any(|finding| finding.kernel == entry);
         let ran = |kernel: &Kernel, known: bool| {
-            self.unit.kernels.iter().filter(|k| k.kernel == kernel.name).any(|k| {
-                let reported = report.kernels.iter().find(|each| each.entry == k.entry);
-                reported.is_some_and(|each| {
-                    let cases = || each.cases.iter();
-                    each.widths == [32, 64]
-                        && each.launches > 0
-                        && !wrong(&each.entry)
-                        && cases().any(|case| self.known.contains_key(case) == known)
+            self.unit
+                .kernels
+                .iter()
+                .filter(|k| k.kernel == kernel.name)
+                .any(|k| {
+                    let reported = report.kernels.iter().find(|each| each.entry == k.entry);
+                    reported.is_some_and(|each| {
+                        let cases = || each.cases.iter();
+                        each.widths == [32, 64]
+                            && each.launches > 0
+                            && !wrong(&each.entry)
+                            && cases().any(|case| self.known.contains_key(case) == known)
+                    })
                 })
-            })
         };
-        let named = |kernel: &Kernel| rows.iter().any(|row| last(&row.kernel) == last(&kernel.name));
+        let named = |kernel: &Kernel| {
+            rows.iter()
+                .any(|row| last(&row.kernel) == last(&kernel.name))
+        };
         let launched = |kernel: &&Kernel| !kernel.instances.is_empty() || named(kernel);
         let count = |what: &dyn Fn(&Kernel) -> bool| {
             let names = kernels.iter().filter(|k| what(k)).map(|k| &k.name);
@@ -287,7 +306,11 @@ impl Run<'_> {
         );
         failing.iter().for_each(|finding| println!("{finding}"));
         report.notes.iter().for_each(|note| println!("{note}"));
-        assert!(self.missing.is_empty(), "launches without an entry: {:#?}", self.missing);
+        assert!(
+            self.missing.is_empty(),
+            "launches without an entry: {:#?}",
+            self.missing
+        );
         assert!(failing.is_empty(), "{} findings", failing.len());
         assert!(lost.is_empty(), "known, but not found: {lost:#?}");
         let unseen: Vec<&str> = kernels

@@ -8,6 +8,7 @@ mod groups;
 mod items;
 mod matrix;
 mod order;
+mod page;
 mod random;
 mod reduce;
 mod sort;

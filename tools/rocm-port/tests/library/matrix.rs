@@ -156,6 +156,30 @@ fn every_shape_and_type() {
 }
 
 #[test]
+fn saturated_sums_stay_finite() {
+    on(&ARCHS, "matrix.hip", UNIT, |device| {
+        let int = |x: i8, y: i8, c: i32| {
+            let got = device.product("saturated_i8", [32, 1, 1], [&[x], &[y]], &[c], 256);
+            assert!(got.iter().all(|&d: &i32| d == got[0]));
+            got[0]
+        };
+        assert_eq!(int(127, 127, i32::MAX - 5), i32::MAX);
+        assert_eq!(int(-128, 127, i32::MIN + 5), i32::MIN);
+        assert_eq!(int(-128, 127, 1_000_000), 1_000_000 - 16 * 128 * 127);
+        let half = |x: f32, c: f32| {
+            let [x, y, c] = [x, 100.0, c].map(f16::from_f32);
+            let got = device.product("saturated_half", [32, 1, 1], [&[x], &[y]], &[c], 256);
+            assert!(got.iter().all(|&d: &f16| d == got[0]));
+            got[0].to_f32()
+        };
+        assert_eq!(half(100.0, 0.0), 65504.0);
+        assert_eq!(half(-100.0, 0.0), -65504.0);
+        assert_eq!(half(f32::INFINITY, f32::NEG_INFINITY), 0.0);
+        assert_eq!(half(1.0, 4.0), 1604.0);
+    });
+}
+
+#[test]
 fn floats_for_tensor_cores_have_eleven_bits() {
     let ulp = 1.0 / 1024.0f32;
     let input = [

@@ -50,8 +50,23 @@ fn counted(sources: &Sources, project: &Project, file: &SourceFile) -> usize {
         conditional.any(|(_, option)| option == "-DENABLE_FP8")
     });
     let output = Command::new(compiler)
-        .args(["-E", "-P", "-w", "-x", "c++", "-std=c++17", "-nostdinc", "-D__CUDACC__", "-DCUDART_VERSION=12040"])
-        .args(["-DCUDA_VERSION=12040", "-D__CUDACC_VER_MAJOR__=12", "-D__CUDACC_VER_MINOR__=4", "-D__NVCC__"])
+        .args([
+            "-E",
+            "-P",
+            "-w",
+            "-x",
+            "c++",
+            "-std=c++17",
+            "-nostdinc",
+            "-D__CUDACC__",
+            "-DCUDART_VERSION=12040",
+        ])
+        .args([
+            "-DCUDA_VERSION=12040",
+            "-D__CUDACC_VER_MAJOR__=12",
+            "-D__CUDACC_VER_MINOR__=4",
+            "-D__NVCC__",
+        ])
         .arg("-D__CUDA_FP8_TYPES_EXIST__")
         .arg(format!("-D__CUDA_ARCH__={}", file.cuda_arch))
         .args(fp8.then_some("-DENABLE_FP8"))
@@ -82,8 +97,17 @@ fn all_kernels_of_the_corpus_are_found() {
         };
         let scan = rocm_port::rules::scan(&sources, &options).unwrap();
         for file in &scan.project.files {
-            let found = scan.kernels.iter().filter(|kernel| kernel.file == file.path).count();
-            assert_eq!(found, counted(&sources, &scan.project, file), "{name} {}", file.path);
+            let found = scan
+                .kernels
+                .iter()
+                .filter(|kernel| kernel.file == file.path)
+                .count();
+            assert_eq!(
+                found,
+                counted(&sources, &scan.project, file),
+                "{name} {}",
+                file.path
+            );
             let problems: Vec<_> = file.problems.iter().map(|(_, problem)| problem).collect();
             assert!(problems.is_empty(), "{name} {}: {problems:?}", file.path);
         }
@@ -100,7 +124,10 @@ fn all_kernels_of_the_corpus_are_found() {
         .filter(|kernel| kernel.used && matches!(kernel.verdict, Verdict::Mapped { .. }))
         .count();
     let easy = sums.kernels - sums.unused - hard;
-    assert!(10 * (sums.portable + sums.with_edits) >= 9 * easy, "{sums:?}");
+    assert!(
+        10 * (sums.portable + sums.with_edits) >= 9 * easy,
+        "{sums:?}"
+    );
 }
 
 #[test]
@@ -110,7 +137,11 @@ fn instances_of_the_corpus() {
         rocm_port::parse::file(&sources, file, &Options::default()).unwrap()
     };
     let instances = |file: &SourceFile, kernel: &str| {
-        let kernel = file.kernels.iter().find(|found| found.name.ends_with(kernel)).unwrap();
+        let kernel = file
+            .kernels
+            .iter()
+            .find(|found| found.name.ends_with(kernel))
+            .unwrap();
         kernel.instances.len()
     };
     let rotary = read("candle-rotary@0.0.1", "kernels/rotary.cu");
@@ -124,6 +155,9 @@ fn instances_of_the_corpus() {
     assert_eq!(instances(&products, "mul_mat_q"), 32);
     let gptq = read("mistralrs-quant@0.8.1", "kernels/gptq/q_gemm.cu");
     for bits in [2, 3, 4, 8] {
-        assert_eq!(instances(&gptq, &format!("gemm_half_q_half_gptq_{bits}bit_kernel")), 8);
+        assert_eq!(
+            instances(&gptq, &format!("gemm_half_q_half_gptq_{bits}bit_kernel")),
+            8
+        );
     }
 }

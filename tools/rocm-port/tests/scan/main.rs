@@ -40,7 +40,11 @@ fn scan_files(files: &[(&str, &[u8])], options: &Options) -> Scan {
 
 /// The ids of the rules that a scan found, sorted, each once.
 fn ids(scan: &Scan) -> Vec<&str> {
-    let mut ids: Vec<&str> = scan.findings.iter().map(|finding| finding.rule.as_str()).collect();
+    let mut ids: Vec<&str> = scan
+        .findings
+        .iter()
+        .map(|finding| finding.rule.as_str())
+        .collect();
     ids.sort_unstable();
     ids.dedup();
     ids

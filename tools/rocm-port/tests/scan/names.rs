@@ -34,12 +34,25 @@ fn identifiers() -> BTreeSet<String> {
             .find(|name| Command::new(name).arg("--version").output().is_ok())
             .expect("a C++ compiler");
         let output = Command::new(compiler)
-            .args(["-E", "-dD", "-w", "-x", "c++", "-std=c++17", "-nostdinc", "names.cc"])
+            .args([
+                "-E",
+                "-dD",
+                "-w",
+                "-x",
+                "c++",
+                "-std=c++17",
+                "-nostdinc",
+                "names.cc",
+            ])
             .current_dir(folder.path())
             .output()
             .unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            output.status.success(),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         let mut own = false;
         for line in text.lines() {
             if let Some(marker) = line.strip_prefix("# ") {
@@ -61,7 +74,8 @@ fn words(line: &str, found: &mut BTreeSet<String>) {
             continue;
         }
         let words = part.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-        let named = words.filter(|word| word.len() > 1 && !word.starts_with(|c: char| c.is_ascii_digit()));
+        let named =
+            words.filter(|word| word.len() > 1 && !word.starts_with(|c: char| c.is_ascii_digit()));
         found.extend(named.map(String::from));
     }
 }
@@ -77,11 +91,19 @@ fn names_are_those_of_the_headers() {
     let text = std::fs::read_to_string(FILE).unwrap();
     let file: BTreeSet<String> = text.lines().map(String::from).collect();
     let gone: Vec<_> = file.difference(&headers).collect();
-    assert!(gone.is_empty(), "names that the headers do not have: {gone:?}; ROCM_PORT_WRITE_NAMES=1 renews the file");
+    assert!(
+        gone.is_empty(),
+        "names that the headers do not have: {gone:?}; ROCM_PORT_WRITE_NAMES=1 renews the file"
+    );
     // Functions of CUDA that were added to the headers.
     let new: Vec<_> = headers
         .difference(&file)
-        .filter(|name| name.starts_with("__") || name.starts_with("make_") || name.starts_with("curand"))
+        .filter(|name| {
+            name.starts_with("__") || name.starts_with("make_") || name.starts_with("curand")
+        })
         .collect();
-    assert!(new.is_empty(), "names that are not in the file: {new:?}; ROCM_PORT_WRITE_NAMES=1 renews it");
+    assert!(
+        new.is_empty(),
+        "names that are not in the file: {new:?}; ROCM_PORT_WRITE_NAMES=1 renews it"
+    );
 }

@@ -5,7 +5,10 @@ use rocm_port::model::{Kernel, Project};
 use rocm_port::parse::{project, Options};
 
 fn read(files: &[(&str, &str)]) -> Project {
-    let files: Vec<(&str, &[u8])> = files.iter().map(|(name, text)| (*name, text.as_bytes())).collect();
+    let files: Vec<(&str, &[u8])> = files
+        .iter()
+        .map(|(name, text)| (*name, text.as_bytes()))
+        .collect();
     let folder = folder(&files);
     project(&open(folder.path()), &Options::default()).unwrap()
 }
@@ -20,7 +23,11 @@ fn kernel<'p>(project: &'p Project, name: &str) -> &'p Kernel {
 
 /// Instances as one string each.
 fn instances(project: &Project, name: &str) -> Vec<String> {
-    kernel(project, name).instances.iter().map(|list| list.join(", ")).collect()
+    kernel(project, name)
+        .instances
+        .iter()
+        .map(|list| list.join(", "))
+        .collect()
 }
 
 #[test]
@@ -60,10 +67,17 @@ fn kernels_that_macros_make() {
             "#include <cuda_runtime.h>\n#define UNARY(T, NAME, FUNC) \\\n  extern \"C\" __global__ void NAME(T *p) { T x = p[0]; p[0] = FUNC; }\n",
         ),
     ]);
-    let names: Vec<&str> = project.files[0].kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    let names: Vec<&str> = project.files[0]
+        .kernels
+        .iter()
+        .map(|kernel| kernel.name.as_str())
+        .collect();
     assert_eq!(names, ["usqr_f32", "usqr_f64"]);
     let kernel = kernel(&project, "usqr_f64");
-    assert_eq!((kernel.place.file.as_str(), kernel.place.line), ("ops.cuh", 2));
+    assert_eq!(
+        (kernel.place.file.as_str(), kernel.place.line),
+        ("ops.cuh", 2)
+    );
     let used = kernel.expansion.as_ref().unwrap();
     assert_eq!((used.file.as_str(), used.line), ("a.cu", 4));
     let includes: Vec<(&str, Option<&str>)> = project.files[0]
@@ -71,7 +85,10 @@ fn kernels_that_macros_make() {
         .iter()
         .map(|include| (include.name.as_str(), include.file.as_deref()))
         .collect();
-    assert_eq!(includes, [("cuda_runtime.h", None), ("ops.cuh", Some("ops.cuh"))]);
+    assert_eq!(
+        includes,
+        [("cuda_runtime.h", None), ("ops.cuh", Some("ops.cuh"))]
+    );
 }
 
 #[test]
@@ -94,12 +111,26 @@ fn template_arguments_of_launches() {
         }
         ",
     )]);
-    assert_eq!(instances(&project, "said"), ["__half, (8 * 2), false", "float, (8 * 2), false"].map(|text| text.replace(['(', ')'], "")));
+    assert_eq!(
+        instances(&project, "said"),
+        ["__half, (8 * 2), false", "float, (8 * 2), false"]
+            .map(|text| text.replace(['(', ')'], ""))
+    );
     assert_eq!(instances(&project, "deduced"), ["__half", "float"]);
     assert_eq!(instances(&project, "by_hand"), ["short"]);
     let launch = &project.files[0].launches[1];
-    assert_eq!((launch.kernel.as_str(), launch.function.as_str()), ("deduced", "launch"));
-    assert_eq!((launch.grid.as_str(), launch.block.as_str(), launch.shared.as_str()), ("1", "2", "3"));
+    assert_eq!(
+        (launch.kernel.as_str(), launch.function.as_str()),
+        ("deduced", "launch")
+    );
+    assert_eq!(
+        (
+            launch.grid.as_str(),
+            launch.block.as_str(),
+            launch.shared.as_str()
+        ),
+        ("1", "2", "3")
+    );
     assert_eq!(launch.stream.as_deref(), Some("0"));
     assert_eq!(launch.instances.len(), 2);
     assert_eq!(launch.arguments, ["(const T *)x", "1"]);
@@ -141,7 +172,10 @@ fn dispatch_by_switches_and_pointers() {
     assert_eq!(of("launch"), ["k"]);
     assert_eq!(of("three"), ["p", "q"]);
     assert_eq!(of("four"), ["p"]);
-    let runtime = launches.iter().find(|launch| launch.function == "four").unwrap();
+    let runtime = launches
+        .iter()
+        .find(|launch| launch.function == "four")
+        .unwrap();
     assert_eq!((runtime.grid.as_str(), runtime.shared.as_str()), ("1", "3"));
 }
 
@@ -162,7 +196,11 @@ fn functions_that_are_reached() {
     )]);
     assert_eq!(kernel(&project, "a").reaches, ["dot", "leaf"]);
     assert_eq!(kernel(&project, "b").reaches, ["Vec::load", "both", "leaf"]);
-    let host = project.files[0].functions.iter().find(|function| function.name == "host").unwrap();
+    let host = project.files[0]
+        .functions
+        .iter()
+        .find(|function| function.name == "host")
+        .unwrap();
     assert!(!host.device);
     assert_eq!(host.calls, ["both"]);
 }
@@ -180,12 +218,24 @@ fn the_build_script_says_macros_and_folders() {
         ("src/lib.rs", "extern \"C\" { fn start(); fn other(); }\n"),
         ("k/b.cu", "extern \"C\" void start() {}\n"),
     ]);
-    let names: Vec<&str> = project.files[0].kernels.iter().map(|kernel| kernel.name.as_str()).collect();
+    let names: Vec<&str> = project.files[0]
+        .kernels
+        .iter()
+        .map(|kernel| kernel.name.as_str())
+        .collect();
     assert_eq!(names, ["new_one"]);
     assert_eq!(project.files[0].kernels[0].place.file, "k/inc/deep/x.cuh");
-    assert_eq!(project.files.len(), 2, "headers that are included are no files of their own");
+    assert_eq!(
+        project.files.len(),
+        2,
+        "headers that are included are no files of their own"
+    );
     assert_eq!(project.builds[0].builder, "bindgen_cuda");
-    let uses: Vec<&str> = project.rust.iter().map(|found| found.what.as_str()).collect();
+    let uses: Vec<&str> = project
+        .rust
+        .iter()
+        .map(|found| found.what.as_str())
+        .collect();
     assert_eq!(uses, ["extern fn start"]);
 }
 
@@ -198,7 +248,8 @@ fn headers_with_kernels_that_nobody_includes() {
 
 #[test]
 fn places_are_those_of_the_original() {
-    let text = "\n#define N 4\n  /* é */ __global__ void k(int n) { int m = N; helper(m,\n  n); }\n";
+    let text =
+        "\n#define N 4\n  /* é */ __global__ void k(int n) { int m = N; helper(m,\n  n); }\n";
     let project = read(&[("a.cu", text)]);
     let place = &kernel(&project, "k").place;
     assert_eq!((place.line, place.column), (3, 27));

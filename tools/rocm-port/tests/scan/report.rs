@@ -38,7 +38,10 @@ fn sums_and_percent() {
 fn text_names_what_is_by_hand() {
     let text = write(&scan(TEXT), Format::Text, Detail::default());
     assert!(text.contains("ns::c    by hand"), "{text}");
-    assert!(text.contains("a.cu:5:56: error S1: not in the shim: __fancy (in ns::c)"), "{text}");
+    assert!(
+        text.contains("a.cu:5:56: error S1: not in the shim: __fancy (in ns::c)"),
+        "{text}"
+    );
     assert!(!text.contains("note W4:"), "{text}");
     let all = Detail {
         kernels: true,
@@ -46,7 +49,10 @@ fn text_names_what_is_by_hand() {
     };
     let text = write(&scan(TEXT), Format::Text, all);
     assert!(text.contains("never    not instantiated"), "{text}");
-    assert!(text.contains("a.cu:3:27: note W4: __syncwarp (in a)"), "{text}");
+    assert!(
+        text.contains("a.cu:3:27: note W4: __syncwarp (in a)"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -63,7 +69,8 @@ fn json_is_read_back() {
 #[test]
 fn sarif_has_what_the_schema_asks_for() {
     let found = scan_files(&[("with space/ä.cu", TEXT.as_bytes())], &Options::default());
-    let value: Value = serde_json::from_str(&write(&found, Format::Sarif, Detail::default())).unwrap();
+    let value: Value =
+        serde_json::from_str(&write(&found, Format::Sarif, Detail::default())).unwrap();
     assert_eq!(value["version"], "2.1.0");
     let run = &value["runs"][0];
     let driver = &run["tool"]["driver"];
@@ -74,7 +81,9 @@ fn sarif_has_what_the_schema_asks_for() {
     let results = run["results"].as_array().unwrap();
     assert_eq!(results.len(), found.findings.len());
     for result in results {
-        assert!(result["message"]["text"].as_str().is_some_and(|text| !text.is_empty()));
+        assert!(result["message"]["text"]
+            .as_str()
+            .is_some_and(|text| !text.is_empty()));
         assert!(["none", "note", "warning", "error"].contains(&result["level"].as_str().unwrap()));
         let index = result["ruleIndex"].as_u64().unwrap() as usize;
         assert_eq!(rules[index]["id"], result["ruleId"]);
@@ -91,8 +100,14 @@ fn sarif_has_what_the_schema_asks_for() {
 #[test]
 fn markdown_has_whole_tables() {
     let text = write(&scan(TEXT), Format::Markdown, Detail::default());
-    assert!(text.contains("| `a.cu` | 5 | 1 | 1 | 1 | 1 | 1 |"), "{text}");
-    assert!(text.contains("| `ns::c` | by hand | [S1](rules.md#s1) |"), "{text}");
+    assert!(
+        text.contains("| `a.cu` | 5 | 1 | 1 | 1 | 1 | 1 |"),
+        "{text}"
+    );
+    assert!(
+        text.contains("| `ns::c` | by hand | [S1](rules.md#s1) |"),
+        "{text}"
+    );
     let mut columns = 0;
     for line in text.lines() {
         match line.starts_with('|') {
@@ -111,7 +126,10 @@ fn the_page_has_every_rule() {
     if std::env::var_os("ROCM_PORT_WRITE_DOCS").is_some() {
         std::fs::write(path, &renewed).unwrap();
     } else {
-        assert!(page == renewed, "docs/rocm-port/rules.md is old: ROCM_PORT_WRITE_DOCS=1 renews it");
+        assert!(
+            page == renewed,
+            "docs/rocm-port/rules.md is old: ROCM_PORT_WRITE_DOCS=1 renews it"
+        );
     }
     assert!(renewed.lines().all(|line| line.chars().count() <= 120));
 }
@@ -126,7 +144,10 @@ fn page_of_rules(page: &str) -> String {
             rule.id.to_ascii_lowercase(),
             rule.id,
             rule.title,
-            serde_json::to_value(rule.severity).unwrap().as_str().unwrap(),
+            serde_json::to_value(rule.severity)
+                .unwrap()
+                .as_str()
+                .unwrap(),
             wrapped(rule.meaning),
             wrapped(&format!("**Do**: {}", rule.action)).trim_start_matches("**Do**: "),
         );
@@ -154,7 +175,10 @@ fn wrapped(text: &str) -> String {
 }
 
 fn rocm_port(arguments: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_rocm-port")).args(arguments).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_rocm-port"))
+        .args(arguments)
+        .output()
+        .unwrap();
     (
         output.status.code(),
         String::from_utf8(output.stdout).unwrap(),
@@ -170,12 +194,16 @@ fn the_command() {
     assert_eq!(status, Some(0));
     assert!(text.contains("100.0 %"));
     let file = good.path().join("report.json");
-    let (status, text, _) = rocm_port(&["scan", path, "--json", "--output", file.to_str().unwrap()]);
+    let (status, text, _) =
+        rocm_port(&["scan", path, "--json", "--output", file.to_str().unwrap()]);
     assert_eq!((status, text.as_str()), (Some(0), ""));
     let _: Scan = serde_json::from_slice(&std::fs::read(file).unwrap()).unwrap();
 
     let bad = folder(&[("a.cu", TEXT.as_bytes())]);
-    assert_eq!(rocm_port(&["scan", bad.path().to_str().unwrap()]).0, Some(1));
+    assert_eq!(
+        rocm_port(&["scan", bad.path().to_str().unwrap()]).0,
+        Some(1)
+    );
     let none = folder(&[("a.c", b"")]);
     let (status, _, error) = rocm_port(&["scan", none.path().to_str().unwrap()]);
     assert_eq!(status, Some(2));

@@ -153,9 +153,17 @@ fn each_rule_is_found_and_not_mistaken() {
         .map(|(id, hit, miss)| (*id, hit.to_string(), miss.to_string()));
     for (id, hit, miss) in in_kernels.chain(whole) {
         let found = scan(&hit);
-        assert!(ids(&found).contains(&id), "{id} is not found in\n{hit}\n{:#?}", found.findings);
+        assert!(
+            ids(&found).contains(&id),
+            "{id} is not found in\n{hit}\n{:#?}",
+            found.findings
+        );
         let missed = scan(&miss);
-        assert!(!ids(&missed).contains(&id), "{id} is found in\n{miss}\n{:#?}", missed.findings);
+        assert!(
+            !ids(&missed).contains(&id),
+            "{id} is found in\n{miss}\n{:#?}",
+            missed.findings
+        );
     }
 }
 
@@ -182,7 +190,11 @@ fn near_misses_of_kernels_are_portable() {
             "W7" if miss.contains("asm") => Verdict::WithEdits,
             _ => Verdict::Portable,
         };
-        assert_eq!(scan.kernels[0].verdict, expected, "{id}: {miss}\n{:#?}", scan.findings);
+        assert_eq!(
+            scan.kernels[0].verdict, expected,
+            "{id}: {miss}\n{:#?}",
+            scan.findings
+        );
     }
 }
 
@@ -199,7 +211,14 @@ fn verdicts_go_through_what_is_reached() {
         void f() { a<Op<int>><<<1, 1>>>(Op<int>()); }
     ";
     let scan = scan(text);
-    let verdict = |name: &str| &scan.kernels.iter().find(|kernel| kernel.kernel == name).unwrap().verdict;
+    let verdict = |name: &str| {
+        &scan
+            .kernels
+            .iter()
+            .find(|kernel| kernel.kernel == name)
+            .unwrap()
+            .verdict
+    };
     assert_eq!(*verdict("a"), Verdict::ByHand);
     assert_eq!(*verdict("b"), Verdict::WithEdits);
     assert_eq!(*verdict("c"), Verdict::Portable);
@@ -208,7 +227,9 @@ fn verdicts_go_through_what_is_reached() {
 #[test]
 fn kernels_of_ours_take_the_place_of_some() {
     let matrix = "asm(\"mma.sync.aligned.m16n8k16.row.col.f32 {%0}, {%1}, {%2}, {%0};\" : \"+r\"(n) : \"r\"(n), \"r\"(n));";
-    let text = format!("__global__ void Marlin(int n) {{ {matrix} }} __global__ void other(int n) {{ {matrix} }}");
+    let text = format!(
+        "__global__ void Marlin(int n) {{ {matrix} }} __global__ void other(int n) {{ {matrix} }}"
+    );
     let scan = scan(&text);
     assert!(matches!(&scan.kernels[0].verdict, Verdict::Mapped { to } if to.contains("QMatMul")));
     assert_eq!(scan.kernels[1].verdict, Verdict::ByHand);
@@ -232,8 +253,14 @@ fn an_architecture_without_matrix_instructions_is_chosen() {
     assert_eq!(ids(&found), ["R2"]);
     assert_eq!(found.kernels[0].verdict, Verdict::Portable);
     // A kernel that is empty for older architectures is no way around.
-    let text = text.replace("a = __dp4a(a, b, a);", "").replace("return a;", "").replace("int dot", "void dot");
-    let text = text.replace("x[0] = dot(x[1], x[2]);", "\n#if __CUDA_ARCH__ >= 750\n dot(x[1], x[2]); x[0] = 1; x[1] = 2;\n#endif\n");
+    let text = text
+        .replace("a = __dp4a(a, b, a);", "")
+        .replace("return a;", "")
+        .replace("int dot", "void dot");
+    let text = text.replace(
+        "x[0] = dot(x[1], x[2]);",
+        "\n#if __CUDA_ARCH__ >= 750\n dot(x[1], x[2]); x[0] = 1; x[1] = 2;\n#endif\n",
+    );
     assert_eq!(scan(&text).project.files[0].cuda_arch, 800);
     // What is asked for is done.
     let options = Options {

@@ -6,7 +6,10 @@ use rocm_port::source::{self, Error, LARGEST_FILE};
 #[test]
 fn files_by_their_endings() {
     let folder = folder(&[
-        ("Cargo.toml", b"[package]\nname = \"x\"\nversion = \"1.2.3\"\n"),
+        (
+            "Cargo.toml",
+            b"[package]\nname = \"x\"\nversion = \"1.2.3\"\n",
+        ),
         ("src/a.cu", b""),
         ("src/a.cuh", b""),
         ("src/lib.rs", b""),
@@ -25,7 +28,10 @@ fn files_by_their_endings() {
 #[test]
 fn one_file_in_its_crate() {
     let folder = folder(&[
-        ("Cargo.toml", b"[package]\nname = \"x\"\nversion.workspace = true\n"),
+        (
+            "Cargo.toml",
+            b"[package]\nname = \"x\"\nversion.workspace = true\n",
+        ),
         ("src/a.cu", b""),
         ("src/b.cu", b""),
     ]);
@@ -40,7 +46,11 @@ fn one_file_in_its_crate() {
 fn links_out_of_the_root_are_left_out() {
     let outside = folder(&[("secret.cu", b"")]);
     let folder = folder(&[("a.cu", b"")]);
-    std::os::unix::fs::symlink(outside.path().join("secret.cu"), folder.path().join("link.cu")).unwrap();
+    std::os::unix::fs::symlink(
+        outside.path().join("secret.cu"),
+        folder.path().join("link.cu"),
+    )
+    .unwrap();
     std::os::unix::fs::symlink(outside.path(), folder.path().join("more")).unwrap();
     std::os::unix::fs::symlink(folder.path(), folder.path().join("loop")).unwrap();
     std::os::unix::fs::symlink("a.cu", folder.path().join("inside.cu")).unwrap();
@@ -63,6 +73,9 @@ fn files_that_are_too_large() {
 
 #[test]
 fn what_is_not_there() {
-    assert!(matches!(source::open("no/such/folder"), Err(Error::Missing(_))));
+    assert!(matches!(
+        source::open("no/such/folder"),
+        Err(Error::Missing(_))
+    ));
     assert!(matches!(source::open("-v"), Err(Error::Missing(_))));
 }

@@ -13,14 +13,20 @@ fn raw() -> Options {
 }
 
 fn names(scan: &Scan) -> Vec<&str> {
-    scan.kernels.iter().map(|kernel| kernel.kernel.as_str()).collect()
+    scan.kernels
+        .iter()
+        .map(|kernel| kernel.kernel.as_str())
+        .collect()
 }
 
 #[test]
 fn broken_text_keeps_the_rest() {
     let found = scan("__global__ void a() {}\nint (((= ;;;\n__global__ void b() {}\n");
     assert!(names(&found).contains(&"a"));
-    assert!(found.findings.iter().any(|finding| finding.rule == "R1" && finding.place.line > 1));
+    assert!(found
+        .findings
+        .iter()
+        .any(|finding| finding.rule == "R1" && finding.place.line > 1));
 }
 
 #[test]
@@ -28,14 +34,28 @@ fn line_ends_of_windows() {
     let found = scan("__global__ void a()\r\n{\r\n  __syncwarp();\r\n}\r\n");
     assert_eq!(names(&found), ["a"]);
     assert_eq!(found.findings[0].place.line, 3);
-    let found = scan_files(&[("a.cu", b"__global__ void a()\r\n{\r\n  __syncwarp();\r\n}\r\n")], &raw());
-    let place = &found.findings.iter().find(|finding| finding.rule == "W4").unwrap().place;
+    let found = scan_files(
+        &[(
+            "a.cu",
+            b"__global__ void a()\r\n{\r\n  __syncwarp();\r\n}\r\n",
+        )],
+        &raw(),
+    );
+    let place = &found
+        .findings
+        .iter()
+        .find(|finding| finding.rule == "W4")
+        .unwrap()
+        .place;
     assert_eq!((place.line, place.column), (3, 3));
 }
 
 #[test]
 fn bytes_that_are_no_text() {
-    let found = scan_files(&[("a.cu", b"// \xff\xfe\n__global__ void a() {}\n")], &Options::default());
+    let found = scan_files(
+        &[("a.cu", b"// \xff\xfe\n__global__ void a() {}\n")],
+        &Options::default(),
+    );
     assert_eq!(names(&found), ["a"]);
     let found = scan_files(&[("a.cu", b"\xff\xfe__global__ void a() {}\n\0\0")], &raw());
     assert_eq!(found.project.files.len(), 1);
@@ -43,7 +63,13 @@ fn bytes_that_are_no_text() {
 
 #[test]
 fn deep_nesting() {
-    for (open, close) in [("{", "}"), ("(", ")"), ("[", "]"), ("a<", ">"), ("if (x) ", "")] {
+    for (open, close) in [
+        ("{", "}"),
+        ("(", ")"),
+        ("[", "]"),
+        ("a<", ">"),
+        ("if (x) ", ""),
+    ] {
         let text = format!(
             "__global__ void a() {{ {}{} }}\n__global__ void b() {{}}",
             open.repeat(20_000),
@@ -53,7 +79,12 @@ fn deep_nesting() {
         assert_eq!(found.project.files.len(), 1);
     }
     let deep = "namespace a { ".repeat(5_000) + "__global__ void k() {}" + &"}".repeat(5_000);
-    assert_eq!(scan_files(&[("a.cu", deep.as_bytes())], &raw()).kernels.len(), 1);
+    assert_eq!(
+        scan_files(&[("a.cu", deep.as_bytes())], &raw())
+            .kernels
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -77,23 +108,39 @@ fn macros_that_explode() {
     }
     text += "__global__ void a() { }\nint y = A9;\n";
     let found = scan(&text);
-    let problem = found.findings.iter().find(|finding| finding.rule == "R1").unwrap();
-    assert!(problem.message.contains("not preprocessed"), "{}", problem.message);
+    let problem = found
+        .findings
+        .iter()
+        .find(|finding| finding.rule == "R1")
+        .unwrap();
+    assert!(
+        problem.message.contains("not preprocessed"),
+        "{}",
+        problem.message
+    );
     assert_eq!(names(&found), ["a"]);
 }
 
 #[test]
 fn includes_of_what_is_not_the_projects() {
     let outside = folder(&[("secret.h", b"__global__ void secret() {}\n")]);
-    let inside = folder(&[("p/a.cu", b"#include \"../../x/secret.h\"\n__global__ void a() {}\n")]);
+    let inside = folder(&[(
+        "p/a.cu",
+        b"#include \"../../x/secret.h\"\n__global__ void a() {}\n",
+    )]);
     let name = outside.path().file_name().unwrap().to_str().unwrap();
     let text = format!("#include \"../../{name}/secret.h\"\n__global__ void a() {{}}\n");
     std::fs::write(inside.path().join("p/a.cu"), &text).unwrap();
-    let found = rocm_port::rules::scan(&open(&inside.path().join("p")), &Options::default()).unwrap();
+    let found =
+        rocm_port::rules::scan(&open(&inside.path().join("p")), &Options::default()).unwrap();
     assert_eq!(names(&found), ["a"]);
-    let text = format!("#include \"{}/secret.h\"\n__global__ void a() {{}}\n", outside.path().display());
+    let text = format!(
+        "#include \"{}/secret.h\"\n__global__ void a() {{}}\n",
+        outside.path().display()
+    );
     std::fs::write(inside.path().join("p/a.cu"), &text).unwrap();
-    let found = rocm_port::rules::scan(&open(&inside.path().join("p")), &Options::default()).unwrap();
+    let found =
+        rocm_port::rules::scan(&open(&inside.path().join("p")), &Options::default()).unwrap();
     assert_eq!(names(&found), ["a"]);
 }
 
@@ -114,11 +161,68 @@ fn without_a_compiler_it_is_said() {
 /// Pieces that CUDA is made of.
 fn piece() -> impl Strategy<Value = String> {
     let pieces = [
-        "__global__", "void", "k", "(", ")", "{", "}", "<", ">", "<<<", ">>>", "template", "typename", "T", "int", ",",
-        ";", "=", "float", "*", "&", "x", "__shared__", "[", "]", "32", "asm(\"", "mma.sync", "\")", ":", "::", "\"",
-        "'", "//", "/*", "*/", "\n", "#define", "#if", "#include \"a.cu\"", "__launch_bounds__(", "constexpr", "using",
-        "namespace", "struct", "operator", "[&]", "auto", "kernel", "0xffffffff", "__shfl_sync", "é", "R\"(", "\\",
-        "extern \"C\"", "cudaLaunchKernel", "static_cast<", "__attribute__((", "decltype(", "...", "@p", "%laneid",
+        "__global__",
+        "void",
+        "k",
+        "(",
+        ")",
+        "{",
+        "}",
+        "<",
+        ">",
+        "<<<",
+        ">>>",
+        "template",
+        "typename",
+        "T",
+        "int",
+        ",",
+        ";",
+        "=",
+        "float",
+        "*",
+        "&",
+        "x",
+        "__shared__",
+        "[",
+        "]",
+        "32",
+        "asm(\"",
+        "mma.sync",
+        "\")",
+        ":",
+        "::",
+        "\"",
+        "'",
+        "//",
+        "/*",
+        "*/",
+        "\n",
+        "#define",
+        "#if",
+        "#include \"a.cu\"",
+        "__launch_bounds__(",
+        "constexpr",
+        "using",
+        "namespace",
+        "struct",
+        "operator",
+        "[&]",
+        "auto",
+        "kernel",
+        "0xffffffff",
+        "__shfl_sync",
+        "é",
+        "R\"(",
+        "\\",
+        "extern \"C\"",
+        "cudaLaunchKernel",
+        "static_cast<",
+        "__attribute__((",
+        "decltype(",
+        "...",
+        "@p",
+        "%laneid",
     ];
     prop_oneof![
         8 => prop::sample::select(pieces.to_vec()).prop_map(String::from),

@@ -42,6 +42,20 @@ extern "C" PORT_KERNEL(256) void tf32_rc(const float* a, const float* b, const f
     product<float, float, 16, 16, 8, row_major, col_major, precision::tf32>(a, b, c, d);
 }
 
+// Sums that leave their range: 16 x y + c, saturated.
+template <typename T, typename S> __device__ void saturated(const T* x, const T* y, const S* c, S* d) {
+    fragment<matrix_a, 16, 16, 16, T, row_major> a;
+    fragment<matrix_b, 16, 16, 16, T, col_major> b;
+    fragment<accumulator, 16, 16, 16, S> sum;
+    fill_fragment(a, x[0]);
+    fill_fragment(b, y[0]);
+    fill_fragment(sum, c[0]);
+    mma_sync(sum, a, b, sum, true);
+    store_matrix_sync(d, sum, 16, mem_row_major);
+}
+extern "C" PORT_KERNEL(32) void saturated_i8(const signed char* a, const signed char* b, const int* c, int* d) { saturated(a, b, c, d); }
+extern "C" PORT_KERNEL(32) void saturated_half(const __half* a, const __half* b, const __half* c, __half* d) { saturated(a, b, c, d); }
+
 extern "C" PORT_KERNEL(256) void to_tf32(const float* in, float* out) { out[threadIdx.x] = __float_to_tf32(in[threadIdx.x]); }
 
 PORT_END
