@@ -18,6 +18,7 @@ pub(crate) mod tree;
 pub(crate) use declare::Definition;
 pub(crate) use prepare::Attribute;
 pub(crate) use reader::each;
+pub(crate) use reader::text as file_text;
 pub use reader::{file, project, PLAIN_ARCH};
 pub(crate) use text::Text;
 

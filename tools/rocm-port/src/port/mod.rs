@@ -6,12 +6,16 @@ mod headers;
 mod host;
 mod lexer;
 mod number;
+mod package;
 mod strip;
 mod types;
 mod unit;
 
 use std::path::PathBuf;
 
+pub use package::{
+    package, verify, Mapped, PackageError, PackageOptions, Place, Report, UnitReport,
+};
 pub use unit::{unit, Instance, Ported, UnitOptions};
 
 /// Why something could not be ported.

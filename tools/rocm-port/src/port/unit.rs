@@ -1,7 +1,7 @@
 //! The unit of a `.cu` file.
 
 use super::{entries, flatten, lexer, strip, PortError};
-use crate::model::{PortedUnit, Project};
+use crate::model::{PortedUnit, Project, SourceFile};
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::str::FromStr;
@@ -69,6 +69,11 @@ impl Instance {
         before.is_some_and(|before| before.is_empty() || before.ends_with("::"))
     }
 
+    /// Whether the file has the kernel.
+    pub(super) fn is_of(&self, file: &SourceFile) -> bool {
+        file.kernels.iter().any(|kernel| self.names(&kernel.name))
+    }
+
     /// Whether the kernel with these arguments is meant.
     fn means(&self, kernel: &str, template: &[String]) -> bool {
         self.names(kernel) && (self.template.is_empty() || self.template == template)
@@ -78,7 +83,7 @@ impl Instance {
 /// How a unit is made.
 #[derive(Clone, Debug, Default)]
 pub struct UnitOptions {
-    /// The value of `__CUDA_ARCH__`: 800 if not said.
+    /// The value of `__CUDA_ARCH__`: the one that the file was read for if not said.
     pub cuda_arch: Option<u32>,
     /// Macros of the command line, `NAME` or `NAME=VALUE`, after those of the build script.
     pub defines: Vec<String>,
@@ -141,9 +146,8 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
     let mut flat = flatten::flatten(&project.root, &folders, file)?;
     let stripped = strip::strip(&flat.text);
     let mut text = String::new();
-    if let Some(arch) = options.cuda_arch {
-        let _ = writeln!(text, "#define PORT_CUDA_ARCH {arch}");
-    }
+    let arch = options.cuda_arch.unwrap_or(source.cuda_arch);
+    let _ = writeln!(text, "#define PORT_CUDA_ARCH {arch}");
     text.push_str("#include \"port/cuda.h\"\n");
     for shim in &flat.shims {
         let _ = writeln!(text, "#include \"{shim}\"");
@@ -180,7 +184,7 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
 
 /// Kernels that have no entry.
 fn instances_missing<'a>(
-    source: &'a crate::model::SourceFile,
+    source: &'a SourceFile,
     entries: &'a [crate::model::PortedKernel],
 ) -> impl Iterator<Item = String> + 'a {
     let without = source

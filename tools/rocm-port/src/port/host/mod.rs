@@ -13,7 +13,7 @@ mod value;
 mod write;
 
 pub(crate) use translate::Refusal;
-pub(crate) use write::Declared;
+pub(crate) use write::{is_plain, Declared};
 
 use crate::model::{ArgumentKind, PortedUnit};
 use program::Program;
