@@ -242,13 +242,11 @@ impl Running<'_> {
         (self.run.keep)(state).map_err(RunError::Keep)?;
         let outcome = self.check(state, &text)?;
         let (was, is) = (state.outcome.rank(), outcome.rank());
-        let verdict = if let Some(lost) = lost(&state.outcome, &outcome) {
+        let verdict = if is > was {
+            let first = first(&outcome);
+            Verdict::Worse(format!("{is} after it, {was} before; the first: {first}"))
+        } else if let Some(lost) = lost(&state.outcome, &outcome) {
             Verdict::Worse(format!("{lost} is not checked any more"))
-        } else if is > was {
-            Verdict::Worse(format!(
-                "{is} after it, {was} before; the first: {}",
-                first(&outcome)
-            ))
         } else {
             state.current = text;
             state.outcome = outcome.clone();

@@ -263,3 +263,91 @@ fn no_text_makes_it_panic() {
     let deep = "(".repeat(50_000);
     let _ = in_body(&deep);
 }
+
+/// One of each part.
+const PARTS: &str = r#"
+#include "port/cuda.h"
+#define WARP 32
+#define OP(T, NAME) extern "C" __global__ void NAME(T *y) { \
+y[threadIdx.x] = 1; \
+}
+namespace a {
+struct __align__(8) S { float x; __device__ float twice() const { return x + x; } };
+constexpr int N = 4;
+__device__ float table[2] = {1, 2};
+template <typename T> __device__ __forceinline__ T twice(T v) { if (v > 0) { return v + v; } return v; }
+template <typename T, int K>
+__global__ void __launch_bounds__(256) scale(T *__restrict__ y, const T *x, int n = f(1, 2)) { y[0] = twice(x[0]); }
+}
+OP(float, op_f32)
+extern "C" PORT_KERNEL(256) void rocm_scale_f32(port::argument<0, &a::scale<float, 1>> a0) { a::scale<float, 1>(a0); }
+"#;
+
+#[test]
+fn finds_what_may_change() {
+    let items = items(PARTS);
+    let parts: Vec<(Part, &str)> = items
+        .pieces
+        .iter()
+        .map(|p| (p.part.clone(), p.name.as_str()))
+        .collect();
+    assert_eq!(
+        parts,
+        [
+            (Part::Macro, "WARP"),
+            (Part::Macro, "OP"),
+            (Part::Function, "twice"),
+            (Part::Constant, "N"),
+            (Part::Function, "twice"),
+            (Part::Body, "scale"),
+            (Part::Body, "rocm_scale_f32"),
+        ]
+    );
+    assert_eq!(items.pieces[5].parameters, ["y", "x", "n"]);
+    let frame: Vec<&str> = items.frame.iter().map(|(w, _)| w.as_str()).collect();
+    let frame = frame.join(" ");
+    assert!(frame.contains("float table [ 2 ] = { 1 , 2 } ;"), "{frame}");
+    assert!(frame.contains("__launch_bounds__ ( 256 ) scale"), "{frame}");
+    assert!(frame.contains("OP ( float , op_f32 ) extern"), "{frame}");
+    assert!(!frame.contains("constexpr"), "{frame}");
+    let op = &items.pieces[1];
+    assert!(
+        PARTS[op.body..op.end].starts_with("extern"),
+        "{}",
+        &PARTS[op.body..op.end]
+    );
+}
+
+#[test]
+fn frames_see_everything_else() {
+    let words =
+        |text: &str| -> Vec<String> { items(text).frame.into_iter().map(|(w, _)| w).collect() };
+    let frame = words(PARTS);
+    for (from, to) in [
+        ("float table[2]", "float table[3]"),
+        ("__launch_bounds__(256)", "__launch_bounds__(128)"),
+        ("PORT_KERNEL(256)", "PORT_KERNEL(64)"),
+        ("#include \"port/cuda.h\"", "#include \"port/cub.h\""),
+        ("struct __align__(8)", "struct __align__(4)"),
+        ("float x;", "float x = g();"),
+        ("y[0] = twice(x[0]);", "y[0] = 1;\n#if 1\n#endif\n"),
+        (
+            "#define WARP 32",
+            "#define WARP 32\n#define __syncthreads()",
+        ),
+        ("#define OP(T, NAME)", "#define OP(NAME, T)"),
+    ] {
+        assert_ne!(words(&PARTS.replace(from, to)), frame, "{from}");
+    }
+    for (from, to) in [
+        ("v + v; } return v;", "2 * v; } return v;"),
+        ("y[0] = twice(x[0]);", "#pragma unroll\ny[0] = 1;"),
+        ("WARP 32", "WARP 64"),
+        ("y[threadIdx.x] = 1;", "y[threadIdx.x] = 2;"),
+    ] {
+        assert_eq!(words(&PARTS.replace(from, to)), frame, "{from}");
+    }
+    // Braces that do not match, and no text at all.
+    assert!(items("void f() { {").pieces.is_empty());
+    assert!(items("").frame.is_empty());
+}
