@@ -16,6 +16,9 @@ const PLAIN: &str = include_str!("plain.hpp");
 /// Headers that plain HIP sources include and whose content the prelude already gives.
 const EMPTY_HEADERS: &[&str] = &["hip/hip_runtime.h", "hip/hip_runtime_api.h"];
 
+/// The option of sources that read memory of one type as another, as CUDA's do.
+pub(super) const NO_STRICT_ALIASING: &str = "-fno-strict-aliasing";
+
 /// A source with its options.
 pub(crate) struct Request<'a> {
     pub name: &'a str,
@@ -23,7 +26,7 @@ pub(crate) struct Request<'a> {
     /// Include name and text.
     pub headers: &'a [(String, String)],
     pub arch: &'a Arch,
-    /// `-std=`, `-D`, `-U` and `-I` options for the compiler.
+    /// `-std=`, `-D`, `-U` and `-I` options for the compiler, and [`NO_STRICT_ALIASING`].
     pub options: &'a [String],
     pub check: bool,
 }
@@ -100,6 +103,11 @@ pub(crate) fn compile(request: &Request) -> Result<Vec<u8>, String> {
         },
     )
     .map_err(|e| format!("{name}: error: {e}"))?;
+    // The source that the object carries says it, for its checked form.
+    let translated = match request.options.iter().any(|o| o == NO_STRICT_ALIASING) {
+        true => format!("// {NO_STRICT_ALIASING}\n{translated}"),
+        false => translated,
+    };
     keep(&name, &translated);
     let standard: Vec<&String> = request
         .options
@@ -198,6 +206,9 @@ fn build(
         .arg(format!("-DHIP_SIM_CHECKED={}", check as u32));
     if cfg!(target_arch = "x86_64") {
         compile.arg("-mtls-dialect=gnu2");
+    }
+    if translated.strip_prefix("// ").is_some_and(|t| t.starts_with(NO_STRICT_ALIASING)) {
+        compile.arg(NO_STRICT_ALIASING);
     }
     if check {
         compile.arg("-fsanitize=kernel-address");

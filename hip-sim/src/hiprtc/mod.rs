@@ -84,6 +84,8 @@ fn parse_options(options: &[String]) -> Result<(Option<String>, Vec<String>), St
             kept.push(option.clone());
         } else if let Some(standard) = option.strip_prefix("--std=") {
             kept.push(format!("-std={standard}"));
+        } else if option == compile::NO_STRICT_ALIASING {
+            kept.push(option.clone());
         } else if !IGNORED.iter().any(|p| option.starts_with(p)) {
             return Err(format!("unknown option {option}"));
         }
