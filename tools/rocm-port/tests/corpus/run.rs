@@ -179,6 +179,7 @@ pub fn run(package: &str, file: &File) -> Outcome {
             defines: owned(file.defines),
             includes: owned(file.includes),
             instances: added,
+            ..Default::default()
         },
     )
     .expect("the file can be ported");
@@ -200,6 +201,8 @@ pub fn run(package: &str, file: &File) -> Outcome {
             true => Targets::All,
             false => Targets::Only(vec!["gfx942".into(), "gfx1100".into()]),
         })
+        // CUDA's texts read memory of one type as another.
+        .options(["-fno-strict-aliasing"])
         .orders(orders)
         .without_shrinking()
         .cases(cases)
