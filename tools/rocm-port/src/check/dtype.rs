@@ -84,10 +84,13 @@ impl DType {
         }
     }
 
-    /// The type of that name; `bool` is [`DType::U8`]. None if there is none.
+    /// The type of that name, or of the name that [`crate::model::ArgumentKind::Scalar`] has for it; `bool` is
+    /// [`DType::U8`]. None if there is none.
     pub fn named(name: &str) -> Option<DType> {
         match name {
             "bool" => Some(DType::U8),
+            "f8_e4m3" => Some(DType::F8e4m3),
+            "f8_e5m2" => Some(DType::F8e5m2),
             _ => Self::ALL.into_iter().find(|dtype| dtype.name() == name),
         }
     }

@@ -5,6 +5,9 @@ use super::tolerance::Difference;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// Bytes of an input that people are shown.
+const MOST_SHOWN: usize = 8192;
+
 /// What is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -186,12 +189,19 @@ impl fmt::Display for Finding {
             "\n    {}",
             self.message.trim_end().replace('\n', "\n    ")
         )?;
-        if let Some(input) = &self.input {
-            write!(
-                f,
-                "\n    the smallest input:\n        {}",
-                input.trim_end().replace('\n', "\n        ")
-            )?;
+        match &self.input {
+            Some(input) if input.len() > MOST_SHOWN => {
+                write!(
+                    f,
+                    "\n    the smallest input has {} bytes: the report in JSON has it",
+                    input.len()
+                )?;
+            }
+            Some(input) => {
+                let input = input.trim_end().replace('\n', "\n        ");
+                write!(f, "\n    the smallest input:\n        {input}")?;
+            }
+            None => {}
         }
         Ok(())
     }

@@ -213,7 +213,7 @@ impl<'a> Check<'a> {
         self
     }
 
-    /// Leaves failing inputs as they are.
+    /// Leaves failing inputs as they are, and does not tell them.
     pub fn without_shrinking(mut self) -> Self {
         self.shrinks = false;
         self
@@ -389,8 +389,11 @@ impl<'a> Check<'a> {
             return;
         }
         let ready = &launches.0[seen.launch].1;
+        if !self.shrinks {
+            return;
+        }
         finding.input = Some(case_file::write_case(ready));
-        if !self.shrinks || finding.kind == Kind::Golden {
+        if finding.kind == Kind::Golden {
             return;
         }
         (plan.progress)(&format!(

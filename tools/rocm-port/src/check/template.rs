@@ -1,6 +1,8 @@
 //! A first case file for a unit, guessed from the parameters of its kernels.
 
+use super::dtype::DType;
 use crate::model::{Argument, ArgumentKind, PortedKernel, PortedUnit};
+use crate::port::types::scalar;
 use std::fmt::Write;
 
 /// A case file with a case for each kernel of a unit. Pointers become buffers of `n` elements, integers whose names
@@ -47,67 +49,44 @@ fn guess(argument: &Argument) -> String {
                 "structure = [{{ type = \"u32\", value = \"n\" }}]  # GUESS: the fields of {name}"
             )
         }
-        ArgumentKind::Scalar(dtype) => {
-            let name = argument.name.to_lowercase();
-            let is_count = name.split('_').any(|part| COUNTS.contains(&part));
-            let dtype = if dtype == "bool" { "u8" } else { dtype };
-            let value = match dtype.starts_with(['f', 'b']) {
-                true => "1.0  # GUESS",
-                false if is_count => "\"n\"",
-                false => "1  # GUESS",
+        ArgumentKind::Scalar(name) => {
+            let dtype = DType::named(name).unwrap_or(DType::U32);
+            let is_count = argument
+                .name
+                .to_lowercase()
+                .split('_')
+                .any(|part| COUNTS.contains(&part));
+            let value = match (dtype.is_float(), is_count) {
+                (true, _) => "1.0  # GUESS",
+                (false, true) => "\"n\"",
+                (false, false) => "1  # GUESS",
             };
             format!("scalar = \"{dtype}\"\nvalue = {value}")
         }
         ArgumentKind::Pointer { element, constant } => {
-            let dtype = dtype(element);
-            let known = if dtype.1 {
+            let known = dtype(element);
+            let mark = if known.is_some() {
                 ""
             } else {
                 "  # GUESS: its type is not known"
             };
-            let fill = match dtype.0.starts_with(['f', 'b']) {
+            let dtype = known.unwrap_or(DType::U8);
+            let fill = match dtype.is_float() {
                 true => "{ uniform = [-2.0, 2.0] }",
                 false => "{ ints = [0, \"n - 1\"] }",
             };
-            match constant {
-                true => format!(
-                    "input = \"{}\"{known}\nlength = \"n\"  # GUESS\nfill = {fill}",
-                    dtype.0
-                ),
-                false => format!(
-                    "inout = \"{}\"{known}\nlength = \"n\"  # GUESS\nfill = {fill}",
-                    dtype.0
-                ),
-            }
+            let role = if *constant { "input" } else { "inout" };
+            format!("{role} = \"{dtype}\"{mark}\nlength = \"n\"  # GUESS\nfill = {fill}")
         }
     }
 }
 
-/// The type of a C++ element, and whether it is known.
-fn dtype(element: &str) -> (&'static str, bool) {
-    let plain = element
-        .trim()
-        .trim_start_matches("const ")
-        .trim_start_matches("unsigned ");
-    let is_unsigned = element.contains("unsigned ");
-    let dtype = match (plain.rsplit("::").next().unwrap_or(plain), is_unsigned) {
-        ("float", _) => "f32",
-        ("double", _) => "f64",
-        ("half" | "__half", _) => "f16",
-        ("bfloat16" | "__nv_bfloat16" | "nv_bfloat16" | "__hip_bfloat16", _) => "bf16",
-        ("__nv_fp8_e4m3", _) => "f8e4m3",
-        ("__nv_fp8_e5m2", _) => "f8e5m2",
-        ("int", false) | ("int32_t", _) => "i32",
-        ("int", true) | ("unsigned" | "uint32_t", _) => "u32",
-        ("long" | "long long", false) | ("int64_t", _) => "i64",
-        ("long" | "long long", true) | ("size_t" | "uint64_t", _) => "u64",
-        ("short", false) | ("int16_t", _) => "i16",
-        ("short", true) | ("uint16_t", _) => "u16",
-        ("char", false) | ("int8_t" | "signed char", _) => "i8",
-        ("char", true) | ("bool" | "uint8_t", _) => "u8",
-        _ => return ("u8", false),
-    };
-    (dtype, true)
+/// The type of a C++ element, if it is known.
+fn dtype(element: &str) -> Option<DType> {
+    let plain = element.trim().trim_start_matches("const ").trim();
+    let last = plain.rsplit("::").next().unwrap_or(plain);
+    let named = scalar(plain).or_else(|| scalar(last));
+    named.and_then(DType::named)
 }
 
 #[cfg(test)]

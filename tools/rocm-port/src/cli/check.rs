@@ -1,8 +1,11 @@
 //! `rocm-port check`
 
+use super::scan::Reading;
 use super::Outcome;
 use rocm_port::check::{self, Case, Check, Report, Targets};
 use rocm_port::model::PortedUnit;
+use rocm_port::port::{self, Instance, UnitOptions};
+use rocm_port::{parse, source};
 use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,9 +13,18 @@ use std::time::Duration;
 /// Options of `check`.
 #[derive(clap::Args)]
 pub(crate) struct Options {
-    /// Ported units: files of `rocm-port port` (.json), or HIP or CUDA text with `extern "C"` kernels.
+    /// What to check: a .cu file, a folder or a crate (NAME or NAME@VERSION) with CUDA, which is ported first; a ported
+    /// unit (.json); or any other file, whose text is taken as it is: HIP with `extern "C"` kernels.
     #[arg(required_unless_present = "worker", value_name = "UNIT")]
     units: Vec<PathBuf>,
+    #[command(flatten)]
+    reading: Reading,
+    /// An instance of a kernel that is a template, such as "kernel<float, 128>"; may be given several times.
+    #[arg(long, value_name = "INSTANCE")]
+    instance: Vec<Instance>,
+    /// Takes the text of a .cu file as it is, without porting it: for ROCm's place on an NVIDIA GPU.
+    #[arg(long)]
+    as_is: bool,
     /// A file of cases in TOML; may be given several times. A case runs in every unit that has its kernel.
     #[arg(long, alias = "case", value_name = "FILE")]
     cases: Vec<PathBuf>,
@@ -86,9 +98,16 @@ pub(crate) fn run(options: Options) -> Outcome {
     }
     let mut units = Vec::new();
     for file in &options.units {
-        units.extend(read_units(file)?);
+        units.extend(units_of(file, &options)?);
     }
     if options.new_cases {
+        if let Some(unit) = units.iter().find(|unit| unit.kernels.is_empty()) {
+            return Err(format!(
+                "{}: its kernels are not known; a .cu file or a ported unit tells them",
+                unit.name
+            )
+            .into());
+        }
         units
             .iter()
             .for_each(|unit| print!("{}", check::new_cases(unit)));
@@ -175,6 +194,23 @@ fn check_unit(
     Ok(check.run()?)
 }
 
+/// Options for the compilers.
+fn options_of(options: &Options) -> Vec<String> {
+    let words = options
+        .options
+        .iter()
+        .flat_map(|all| all.split_whitespace())
+        .map(str::to_string);
+    // What was ported has its macros in its text; a text as it is has not.
+    let defines = options
+        .reading
+        .options()
+        .defines
+        .into_iter()
+        .map(|define| format!("-D{define}"));
+    words.chain(defines).collect()
+}
+
 fn print(options: &Options, reports: &[Report]) {
     if options.json {
         let all: Vec<String> = reports.iter().map(Report::json).collect();
@@ -189,8 +225,73 @@ fn print(options: &Options, reports: &[Report]) {
     }
 }
 
-/// The units of a file: one or several in JSON, or a text that is one.
-fn read_units(file: &Path) -> Result<Vec<PortedUnit>, Box<dyn Error>> {
+/// The units that an argument means.
+fn units_of(what: &Path, options: &Options) -> Result<Vec<PortedUnit>, Box<dyn Error>> {
+    let is = |ending: &str| {
+        what.extension()
+            .is_some_and(|extension| extension == ending)
+    };
+    if what.is_file() && (options.as_is || !is("cu") && !is("json")) {
+        let name = what
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        return Ok(vec![PortedUnit {
+            name,
+            source: read(what)?,
+            kernels: Vec::new(),
+        }]);
+    }
+    if is("json") {
+        let text = read(what)?;
+        let many: Result<Vec<PortedUnit>, _> = serde_json::from_str(&text);
+        let units = many.or_else(|_| serde_json::from_str(&text).map(|one| vec![one]));
+        return units
+            .map_err(|why| format!("{}: it is no ported unit: {why}", what.display()).into());
+    }
+    port_units(what, options)
+}
+
+/// What `port` makes of CUDA files.
+fn port_units(what: &Path, options: &Options) -> Result<Vec<PortedUnit>, Box<dyn Error>> {
+    let what = what
+        .to_str()
+        .ok_or_else(|| format!("{}: its name is no text", what.display()))?;
+    let sources = source::open(what)?;
+    let project = parse::project(&sources, &options.reading.options())?;
+    let mut units = Vec::new();
+    for file in project
+        .files
+        .iter()
+        .filter(|file| !file.kernels.is_empty() && file.path.ends_with(".cu"))
+    {
+        let has = |instance: &&Instance| {
+            file.kernels.iter().any(|kernel| {
+                kernel.name.rsplit("::").next() == instance.kernel.rsplit("::").next()
+            })
+        };
+        let unit_options = UnitOptions {
+            cuda_arch: Some(options.reading.options().cuda_arch),
+            defines: options.reading.options().defines,
+            includes: options.reading.options().includes,
+            instances: options.instance.iter().filter(has).cloned().collect(),
+        };
+        let ported = port::unit(&project, &file.path, &unit_options)?;
+        ported
+            .problems
+            .iter()
+            .for_each(|problem| eprintln!("rocm-port: {problem}"));
+        units.push(ported.unit);
+    }
+    match units.is_empty() {
+        true => Err(format!("{what} has no CUDA kernels").into()),
+        false => Ok(units),
+    }
+}
+
+/// The text of a file.
+fn read(file: &Path) -> Result<String, Box<dyn Error>> {
     let error = |why: String| format!("{}: {why}", file.display());
     let length = std::fs::metadata(file)
         .map_err(|why| error(why.to_string()))?
@@ -198,23 +299,5 @@ fn read_units(file: &Path) -> Result<Vec<PortedUnit>, Box<dyn Error>> {
     if length > MOST_BYTES {
         return Err(error(format!("it has {length} bytes, more than {MOST_BYTES}")).into());
     }
-    let text = std::fs::read_to_string(file).map_err(|why| error(why.to_string()))?;
-    if file
-        .extension()
-        .is_some_and(|extension| extension == "json")
-    {
-        let many: Result<Vec<PortedUnit>, _> = serde_json::from_str(&text);
-        let units = many.or_else(|_| serde_json::from_str(&text).map(|one| vec![one]));
-        return units.map_err(|why| error(format!("it is no ported unit: {why}")).into());
-    }
-    let name = file
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
-    Ok(vec![PortedUnit {
-        name,
-        source: text,
-        kernels: Vec::new(),
-    }])
+    std::fs::read_to_string(file).map_err(|why| error(why.to_string()).into())
 }

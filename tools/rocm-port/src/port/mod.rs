@@ -8,7 +8,7 @@ mod lexer;
 mod number;
 mod package;
 mod strip;
-mod types;
+pub(crate) mod types;
 mod unit;
 
 use std::path::PathBuf;

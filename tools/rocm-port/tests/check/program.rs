@@ -133,7 +133,7 @@ fn what_cannot_be_done_is_told() {
             "--limit -1",
         ),
         ("unit.json", &[], "it is no ported unit"),
-        ("nothing.hip", &["--new-cases"], "nothing.hip: No such file"),
+        ("nothing.hip", &["--new-cases"], "nothing.hip: no such file"),
     ] {
         let (status, _, error) = folder.check_unit(unit, more);
         assert_eq!(status, Some(2), "{more:?}: {error}");
@@ -271,4 +271,65 @@ fn without_compilers_for_gpus_that_is_said() {
         out.contains("note: not compiled for AMD GPUs, only by the simulator's C++ compiler"),
         "{out}"
     );
+}
+
+/// A `.cu` file is ported, and its warps have 32 lanes in waves of 64.
+#[test]
+fn a_cuda_file_is_ported_and_checked() {
+    let folder = Folder::new();
+    folder.write(
+        "sum.cu",
+        r#"
+#include <cuda_fp16.h>
+template <typename T> __device__ T warp_sum(T v) {
+    for (int offset = 16; offset > 0; offset /= 2) v += __shfl_xor_sync(0xffffffffu, v, offset);
+    return v;
+}
+template <typename T> __global__ void row_sum(const T *x, T *y, int columns) {
+    T sum = 0;
+    for (int i = threadIdx.x; i < columns; i += 32) sum += x[blockIdx.x * columns + i];
+    sum = warp_sum(sum);
+    if (threadIdx.x == 0) y[blockIdx.x] = sum;
+}
+void launch(const float *x, float *y, int rows, int columns) { row_sum<float><<<rows, 32>>>(x, y, columns); }
+"#,
+    );
+    let (status, out, error) = folder.check_unit("sum.cu", &["--new-cases"]);
+    assert_eq!(status, Some(0), "{error}");
+    assert!(
+        out.contains("input = \"f32\"") && out.contains("name = \"columns\""),
+        "{out}"
+    );
+    // What the template guesses is put right.
+    let entry = out
+        .lines()
+        .find_map(|line| line.strip_prefix("kernel = "))
+        .unwrap()
+        .trim_matches('"');
+    let cases = out
+        .replace(
+            "sizes = { n = [1, 31, 64, 1000] }",
+            "sizes = { n = [1, 5], columns = [1, 70] }",
+        )
+        .replace("grid = \"ceil(n / 256)\"", "grid = \"n\"")
+        .replace("block = 256", "block = 32")
+        .replace(
+            "inout = \"f32\"\nlength = \"n\"",
+            "output = \"f32\"\nlength = \"n\"",
+        )
+        .replace(
+            "input = \"f32\"\nlength = \"n\"",
+            "input = \"f32\"\nlength = \"n * columns\"",
+        )
+        .replace(
+            "scalar = \"i32\"\nvalue = 1",
+            "scalar = \"i32\"\nvalue = \"columns\"",
+        );
+    let (before, after) = cases.split_once("output = \"f32\"").unwrap();
+    let after = after.replacen("fill = { uniform = [-2.0, 2.0] }\n", "", 1);
+    folder.write("sum.toml", &format!("{before}output = \"f32\"{after}"));
+    let (status, out, error) = folder.check_unit("sum.cu", &["--cases", "sum.toml"]);
+    assert_eq!(status, Some(0), "{out}{error}");
+    assert!(entry.starts_with("rocm_row_sum"), "{entry}");
+    assert!(out.contains("8 launches on gfx1100, gfx942"), "{out}");
 }
