@@ -64,6 +64,9 @@ impl Default for Options {
 /// The most errors of the grammar that are reported for one file.
 const MOST_PROBLEMS: usize = 20;
 
+/// How deep a syntax tree may be; looking for what is around a node takes time that grows with it.
+const MOST_DEPTH: usize = 2_000;
+
 /// A file with its syntax tree, for those who look at more than [`SourceFile`] says.
 pub(crate) struct Parsed {
     pub file: SourceFile,
@@ -83,8 +86,12 @@ pub(crate) struct Parsed {
 pub(crate) fn parse(text: Text, name: &str) -> Parsed {
     let (mut source, attributes) = prepare::prepare(&text.text);
     let mut problems = text.problems.clone();
-    let tree = tree::parse(&source).or_else(|| {
-        problems.push((start_of(name), "the parser gave up".into()));
+    let tree = tree::parse(&source).filter(|tree| tree::depth(tree) <= MOST_DEPTH);
+    let tree = tree.or_else(|| {
+        let lost = prepare::count_kernels(&source);
+        let what =
+            format!("nested more than {MOST_DEPTH} deep, not understood; {lost} kernels are lost");
+        problems.push((start_of(name), what));
         source.clear();
         tree::parse("")
     });
@@ -118,6 +125,7 @@ pub(crate) fn parse(text: Text, name: &str) -> Parsed {
         kernels.push(kernel(
             definition,
             &text,
+            &source,
             &attributes,
             instances,
             reached.into_iter().collect(),
@@ -187,13 +195,19 @@ fn instances_of(definition: &Definition, index: usize, found: &Instances) -> Vec
 fn kernel(
     definition: &Definition,
     text: &Text,
+    source: &str,
     attributes: &[Attribute],
     instances: Vec<Vec<String>>,
     reaches: Vec<String>,
 ) -> Kernel {
     let at = definition.name_at;
     let used = text.place(at);
-    let made = text.expanded && !text.says(at, definition.last());
+    // The word itself is in the original text, or a macro made it.
+    let head = source.get(definition.range.start..at).unwrap_or_default();
+    let word = head
+        .find("__global__")
+        .map_or(at, |found| definition.range.start + found);
+    let made = text.expanded && !text.says(word, "__global__");
     let macro_name: String = text
         .original(at)
         .trim_start()

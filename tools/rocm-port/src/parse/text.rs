@@ -309,15 +309,24 @@ impl Marker {
         let (number, rest) = rest.split_once(' ')?;
         let number: u32 = number.parse().ok()?;
         let rest = rest.strip_prefix('"')?;
-        let mut file = String::new();
-        let mut chars = rest.char_indices();
+        let mut file = Vec::new();
+        let mut bytes = rest.bytes().enumerate();
         let end = loop {
-            match chars.next()? {
-                (_, '\\') => file.push(chars.next()?.1),
-                (at, '"') => break at,
-                (_, c) => file.push(c),
+            match bytes.next()? {
+                (_, b'\\') => match bytes.next()? {
+                    // Bytes beyond ASCII are three octal digits.
+                    (at, b'0'..=b'3') => {
+                        let digits = rest.get(at..at + 3)?;
+                        file.push(u8::from_str_radix(digits, 8).ok()?);
+                        bytes.nth(1)?;
+                    }
+                    (_, byte) => file.push(byte),
+                },
+                (at, b'"') => break at,
+                (_, byte) => file.push(byte),
             }
         };
+        let file = String::from_utf8_lossy(&file).into_owned();
         let flags: Vec<&str> = rest[end + 1..].split_whitespace().collect();
         let flag = match (flags.contains(&"1"), flags.contains(&"2")) {
             (true, _) => Flag::Enter,

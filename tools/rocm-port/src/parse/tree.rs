@@ -26,6 +26,25 @@ pub(crate) fn walk<'t>(root: Node<'t>, mut enter: impl FnMut(Node<'t>) -> bool) 
     }
 }
 
+/// How deep a tree is.
+pub(super) fn depth(tree: &Tree) -> usize {
+    let mut cursor = tree.walk();
+    let (mut depth, mut most) = (0usize, 0usize);
+    loop {
+        if cursor.goto_first_child() {
+            depth += 1;
+            most = most.max(depth);
+            continue;
+        }
+        while !cursor.goto_next_sibling() {
+            if !cursor.goto_parent() {
+                return most;
+            }
+            depth -= 1;
+        }
+    }
+}
+
 /// A node's text.
 pub(crate) fn text<'s>(node: Node, source: &'s str) -> &'s str {
     source.get(node.byte_range()).unwrap_or_default()

@@ -37,9 +37,9 @@ fn sums_and_percent() {
 #[test]
 fn text_names_what_is_by_hand() {
     let text = write(&scan(TEXT), Format::Text, Detail::default());
-    assert!(text.contains("ns::c    by hand"), "{text}");
+    assert!(text.contains("ns::c   by hand"), "{text}");
     assert!(
-        text.contains("a.cu:5:56: error S1: not in the shim: __fancy (in ns::c)"),
+        text.contains("a.cu:5:55: error S1: not in the shim: __fancy (in ns::c)"),
         "{text}"
     );
     assert!(!text.contains("note W4:"), "{text}");
@@ -48,7 +48,7 @@ fn text_names_what_is_by_hand() {
         findings: true,
     };
     let text = write(&scan(TEXT), Format::Text, all);
-    assert!(text.contains("never    not instantiated"), "{text}");
+    assert!(text.contains("never   not instantiated"), "{text}");
     assert!(
         text.contains("a.cu:3:27: note W4: __syncwarp (in a)"),
         "{text}"

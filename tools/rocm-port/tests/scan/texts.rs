@@ -78,13 +78,17 @@ fn deep_nesting() {
         let found = scan_files(&[("a.cu", text.as_bytes())], &raw());
         assert_eq!(found.project.files.len(), 1);
     }
-    let deep = "namespace a { ".repeat(5_000) + "__global__ void k() {}" + &"}".repeat(5_000);
-    assert_eq!(
-        scan_files(&[("a.cu", deep.as_bytes())], &raw())
-            .kernels
-            .len(),
-        1
-    );
+    let namespaces = |depth: usize| {
+        "namespace a { ".repeat(depth) + "__global__ void k() {}" + &"}".repeat(depth)
+    };
+    let found = scan_files(&[("a.cu", namespaces(500).as_bytes())], &raw());
+    assert_eq!(found.kernels.len(), 1);
+    let found = scan_files(&[("a.cu", namespaces(5_000).as_bytes())], &raw());
+    let problem = found
+        .findings
+        .iter()
+        .find(|finding| finding.message.contains("nested"));
+    assert!(problem.unwrap().message.ends_with("1 kernels are lost"));
 }
 
 #[test]
