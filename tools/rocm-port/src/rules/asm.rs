@@ -2,58 +2,8 @@
 
 use super::find::Sink;
 use crate::parse::tree::{field, line, text, walk};
+use crate::ptx;
 use tree_sitter::Node;
-
-/// Instructions that have a function in the shim, by the beginning of their names.
-const KNOWN: &[&str] = &[
-    "activemask.",
-    "add.",
-    "and.",
-    "atom.",
-    "bar.",
-    "barrier.",
-    "bfe.",
-    "bfi.",
-    "bfind.",
-    "brev.",
-    "clz.",
-    "cvt.",
-    "ex2.",
-    "fence.",
-    "fma.",
-    "griddepcontrol.",
-    "ld.",
-    "lg2.",
-    "lop3.",
-    "mad.",
-    "max.",
-    "membar.",
-    "min.",
-    "mov.",
-    "mul.",
-    "nanosleep.",
-    "or.",
-    "popc.",
-    "prefetch.",
-    "prefetchu.",
-    "prmt.",
-    "rcp.",
-    "red.",
-    "rsqrt.",
-    "selp.",
-    "setp.",
-    "shf.",
-    "shfl.",
-    "shl.",
-    "shr.",
-    "sqrt.",
-    "st.",
-    "sub.",
-    "tanh.",
-    "trap",
-    "vote.",
-    "xor.",
-];
 
 /// NVIDIA's matrix instructions.
 const MATRIX: &[&str] = &["mma.", "ldmatrix.", "stmatrix.", "movmatrix.", "wmma."];
@@ -126,8 +76,8 @@ pub(super) fn statement(node: Node, source: &str, sink: &mut Sink) {
         let rule = match instruction.as_str() {
             name if starts(NEWER, name) => "M4",
             name if starts(MATRIX, name) => "M1",
-            name if name.starts_with("cp.async") => "M3",
-            name if starts(KNOWN, name) => "P1",
+            name if name.starts_with("cp.async") && ptx::callee(name).is_some() => "M3",
+            name if ptx::callee(name).is_some() => "P1",
             _ => "P2",
         };
         sink.add(rule, node, instruction);

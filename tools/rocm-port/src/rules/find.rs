@@ -3,6 +3,7 @@
 use super::table::Rule;
 use super::value::{number, Constants};
 use super::{asm, names};
+use crate::libraries::{self, Place};
 use crate::model::{Finding, Severity};
 use crate::parse::declare::{last, without_arguments};
 use crate::parse::tree::{above, children, field, line, text, walk};
@@ -344,6 +345,16 @@ fn name(node: Node, source: &str, declared: &HashSet<&str>, sink: &mut Sink) {
         if let Some((_, rule)) = NAMESPACES.iter().find(|(space, _)| *space == name) {
             let whole = above(node, &["qualified_identifier"])
                 .map_or(name.to_string(), |whole| without_arguments(whole, source));
+            // Parts of libraries that the shim leaves out.
+            if let Some(Place::ByHand(how)) = libraries::place_of(&whole).map(|part| part.place) {
+                if *rule == "L1" || *rule == "L3" {
+                    sink.add(
+                        "S1",
+                        node,
+                        format!("not in the shim: {whole}; by hand: {how}"),
+                    );
+                }
+            }
             match *rule {
                 "C1" => sink.add(rule, node, whole),
                 rule => sink.once(rule, node, whole),

@@ -1,6 +1,7 @@
 //! What host code is looked through for: calls of CUDA's runtime, driver and libraries, and variables of the module.
 
 use super::find::Sink;
+use crate::libraries::{self, Place};
 use crate::parse::declare::without_arguments;
 use crate::parse::tree::{children, field, line, text, walk};
 use std::collections::HashSet;
@@ -43,7 +44,12 @@ pub(super) fn function(node: Node, source: &str, declared: &HashSet<&str>, sink:
 /// The rule that a host call falls under.
 fn rule(name: &str, node: Node, source: &str) -> Option<(&'static str, String)> {
     let name = name.trim_start_matches("::");
-    let said = || name.to_string();
+    // With what takes its place, if that is known.
+    let said = || match libraries::place_of(name).map(|part| part.place) {
+        Some(Place::Ours(ours)) => format!("{name}; ours: {ours}"),
+        Some(Place::ByHand(how)) => format!("{name}; by hand: {how}"),
+        _ => name.to_string(),
+    };
     let capital = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
     if LIBRARIES.iter().any(|library| name.starts_with(library)) {
         return Some(("H3", said()));
