@@ -139,7 +139,7 @@ PORT_FN double exp10(double x) {
     if (!(m::abs(x) < 400.0)) return is_nan(x) ? x : x > 0 ? m::infinity(x) : 0.0;
     // k log10(2) from x, of which the head has 40 bits.
     const double k = m::rint(x * 0x1.a934f0979a371p+1);
-    const double r = m::fma(k, -0x1.9ef311f12b358p-43, m::fma(k, -0x1.34413509f8p-2, x));
+    const double r = m::fma(k, -0x1.9fef311f12b36p-42, m::fma(k, -0x1.34413509f6p-2, x));
     return m::ldexp(m::exp(r * 0x1.26bb1bbb55516p+1), (int)k);
 }
 PORT_FN float exp10(float x) { return (float)exp10((double)x); }
@@ -155,7 +155,7 @@ PORT_FN double log10(double x) {
     if (!(x > 0.0) || is_infinite(x)) return m::log(x);
     const m::SplitD s = m::log_split(x);
     const double l = m::log(s.m);
-    return m::fma(s.k, 0x1.34413509f8p-2, m::fma(s.k, 0x1.9ef311f12b358p-43, l * 0x1.bcb7b1526e50ep-2));
+    return m::fma(s.k, 0x1.34413509f6p-2, m::fma(s.k, 0x1.9fef311f12b36p-42, l * 0x1.bcb7b1526e50ep-2));
 }
 PORT_FN float log10(float x) { return (float)log10((double)x); }
 template <typename F> PORT_FN F log1p(F x) {
