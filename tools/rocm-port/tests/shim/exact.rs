@@ -155,7 +155,17 @@ impl Exact {
             mantissa: 52,
             exponent: 11,
         };
-        double.exact(value.to_bits())
+        let exact = double.exact(value.to_bits());
+        // Without zeros at its end, so that products and shifted sums have room.
+        let zeros = match exact.magnitude {
+            0 => 0,
+            m => m.trailing_zeros(),
+        };
+        Exact {
+            magnitude: exact.magnitude >> zeros,
+            exponent: exact.exponent + zeros as i32,
+            ..exact
+        }
     }
 
     pub fn integer(value: i128) -> Exact {

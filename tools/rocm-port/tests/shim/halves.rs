@@ -501,5 +501,5 @@ fn half_and_bfloat16_bit_for_bit() {
         ]);
     }
     let kernels: Vec<(&str, usize)> = kernels.iter().map(|(n, p)| (n.as_str(), *p)).collect();
-    check(&unit(&text(), &kernels), &["gfx1100"], cases);
+    check(&unit(&text(), &kernels), &["gfx1100"], 1, cases);
 }

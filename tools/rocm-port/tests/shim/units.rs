@@ -1,6 +1,6 @@
 //! Units of CUDA text, and checks of them.
 
-use rocm_port::check::{Case, Check, DType, Fill, Targets};
+use rocm_port::check::{Case, Check, Targets};
 use rocm_port::model::PortedUnit;
 use std::time::Duration;
 
@@ -29,9 +29,14 @@ pub fn unit(text: &str, kernels: &[(&str, usize)]) -> PortedUnit {
     }
 }
 
-/// Runs cases of a unit in both widths of waves and two orders of threads, compiles it for these archs, and panics
+/// Runs cases of a unit in both widths of waves, in so many orders of threads, compiles it for these archs, and panics
 /// with the report if anything is found.
-pub fn check(unit: &PortedUnit, archs: &[&str], cases: impl IntoIterator<Item = Case>) {
+pub fn check(
+    unit: &PortedUnit,
+    archs: &[&str],
+    orders: usize,
+    cases: impl IntoIterator<Item = Case>,
+) {
     let targets = match archs {
         [] => Targets::None,
         archs => Targets::Only(archs.iter().map(|arch| arch.to_string()).collect()),
@@ -39,32 +44,10 @@ pub fn check(unit: &PortedUnit, archs: &[&str], cases: impl IntoIterator<Item = 
     let report = Check::new(unit)
         .options(["-fno-strict-aliasing"])
         .compile_for(targets)
-        .orders(2)
+        .orders(orders)
         .limit(Duration::from_secs(60))
         .cases(cases)
         .run()
         .unwrap();
     assert!(report.is_clean(), "{report}");
-}
-
-/// A case of a kernel `(const T* x, U* y, int n)` with one thread for each element: exact integers in and out.
-pub fn map(
-    kernel: &str,
-    x: (DType, Vec<u8>),
-    y: DType,
-    reference: impl Fn(&[i64]) -> Vec<i64> + Send + Sync + 'static,
-) -> Case {
-    let (dtype, bytes) = x;
-    let n = bytes.len() / dtype.size();
-    Case::new(format!("rocm_{kernel}"))
-        .size("n", [n as i64])
-        .grid("ceil(n / 256)")
-        .block(256)
-        .input("x", dtype, "n", Fill::Bytes(bytes))
-        .output("y", y, "n")
-        .value("n", DType::I32, "n")
-        .reference(move |io| {
-            let y = reference(&io.integers("x"));
-            io.set_integers("y", y);
-        })
 }

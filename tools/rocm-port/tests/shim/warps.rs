@@ -368,5 +368,5 @@ fn lanes_work_together_in_warps_of_32() {
         counted(),
         in_two_dimensions(),
     ];
-    check(&unit(TEXT, &kernels), &["gfx1100", "gfx942"], cases);
+    check(&unit(TEXT, &kernels), &["gfx1100", "gfx942"], 2, cases);
 }
