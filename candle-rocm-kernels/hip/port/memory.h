@@ -106,7 +106,13 @@ PORT_FN long long clock64() { return (long long)__builtin_readcyclecounter(); }
 PORT_FN long clock() { return (long)__builtin_readcyclecounter(); }
 namespace port {
 // Of the clock of 100 MHz.
-PORT_FN unsigned long long nanoseconds() { return __builtin_readsteadycounter() * 10ull; }
+PORT_FN unsigned long long nanoseconds() {
+#if !defined(__HIP_SIM__) && (defined(__GFX11__) || defined(__GFX12__))
+    return (unsigned long long)__builtin_amdgcn_s_sendmsg_rtnl(0x83) * 10ull;
+#else
+    return (unsigned long long)__builtin_amdgcn_s_memrealtime() * 10ull;
+#endif
+}
 }  // namespace port
 PORT_FN void __nanosleep(unsigned) { __builtin_amdgcn_s_sleep(1); }
 

@@ -51,9 +51,23 @@ template <typename T> PORT_FN T shuffle(unsigned mask, T v, target from) {
     }
 }
 
+// Across a distance that is known when this is compiled, some lanes have a shorter way.
+template <typename T> PORT_FN T shuffle_across(unsigned mask, T v, unsigned lanes, unsigned width) {
+#if !defined(__HIP_SIM__)
+    if constexpr (sizeof(T) == 4 || sizeof(T) == 8) {
+        if (__builtin_constant_p(lanes) && width == 32u) {
+            if (lanes == 1u) return device::across<1>(v);
+            if (lanes == 2u) return device::across<2>(v);
+            if (lanes == 8u) return device::across<8>(v);
+            if (lanes == 16u) return device::across<16>(v);
+        }
+    }
+#endif
+    return shuffle(mask, v, shuffle_xor(lanes, width));
+}
+
 }  // namespace port
 
-// The lanes of `mask` that are here; 0 is the warp's first lane.
 template <typename T> PORT_FN T __shfl_sync(unsigned mask, T v, int source, int width = 32) {
     return port::shuffle(mask, v, port::shuffle_idx((unsigned)source, (unsigned)width));
 }
@@ -64,7 +78,7 @@ template <typename T> PORT_FN T __shfl_down_sync(unsigned mask, T v, unsigned de
     return port::shuffle(mask, v, port::shuffle_down(delta, (unsigned)width));
 }
 template <typename T> PORT_FN T __shfl_xor_sync(unsigned mask, T v, int lanes, int width = 32) {
-    return port::shuffle(mask, v, port::shuffle_xor((unsigned)lanes, (unsigned)width));
+    return port::shuffle_across(mask, v, (unsigned)lanes, (unsigned)width);
 }
 
 // (Lanes in another line are elsewhere, to the simulator.)
