@@ -4,5 +4,6 @@
 #define CANDLE_ROCM_PORT_CUB_H
 
 #include "cub_neighbours.h"
+#include "cub_warp_load.h"
 
 #endif

@@ -32,18 +32,6 @@ const fn part(name: &'static str, place: Place) -> Part {
 pub const PARTS: &[Part] = &[
     part("cub::Thread", Shim("port/cub.h")),
     part("cub::Warp", Shim("port/cub.h")),
-    part(
-        "cub::WarpExchange",
-        ByHand("shuffle, or exchange through shared memory"),
-    ),
-    part(
-        "cub::WarpLoad",
-        ByHand("cub::LoadDirectWarpStriped and shuffles"),
-    ),
-    part(
-        "cub::WarpStore",
-        ByHand("cub::StoreDirectWarpStriped and shuffles"),
-    ),
     part("cub::Block", Shim("port/cub.h")),
     part(
         "cub::BlockRunLengthDecode",
@@ -124,7 +112,7 @@ pub const PARTS: &[Part] = &[
     ),
     part(
         "cooperative_groups::cluster_group",
-        ByHand("AMD GPUs have no clusters: shared memory of a block, or global memory"),
+        ByHand("AMD GPUs have none: shared memory of a block, or global memory"),
     ),
     part(
         "cudaLaunchCooperativeKernel",

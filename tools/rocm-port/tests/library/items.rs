@@ -48,6 +48,36 @@ fn loads_and_stores_by_every_algorithm() {
 }
 
 #[test]
+fn loads_and_stores_of_logical_warps() {
+    const THREADS: usize = 96;
+    fn check<T: Copy + Default + PartialEq + Debug>(
+        device: &Loaded,
+        kernel: &str,
+        tile: usize,
+        items: usize,
+        of: impl Fn(u8) -> T,
+    ) {
+        let mut numbers = Numbers::new(tile as u64);
+        let count = THREADS * items;
+        let input: Vec<T> = (0..count).map(|_| of(numbers.below(200) as u8)).collect();
+        for valid in [0, 1, tile / 2 + 1, tile] {
+            let block = [THREADS as u32, 1, 1];
+            let got: Vec<T> = device.block_with(kernel, block, &input, &[valid as i32], 3 * count);
+            for (got, input) in got.chunks(3 * tile).zip(input.chunks(tile)) {
+                let padded = |with: T| [&input[..valid], &vec![with; tile - valid]].concat();
+                let wanted = [padded(of(77)), padded(of(0)), input.to_vec()].concat();
+                assert_eq!(got, wanted, "{kernel}, {valid} valid");
+            }
+        }
+    }
+    both_waves("items.hip", UNIT, |device| {
+        check(device, "warps_direct", 24, 3, f32::from);
+        check(device, "warps_striped", 64, 2, u16::from);
+        check(device, "warps_transpose", 80, 5, f64::from);
+    });
+}
+
+#[test]
 fn exchanges_between_arrangements() {
     const THREADS: usize = 64;
     const ITEMS: usize = 3;

@@ -49,6 +49,40 @@ extern "C" PORT_KERNEL(1024) void copy_striped(const int* in, const int* valid, 
     Store().Store(out + 2 * X * ITEMS, items);
 }
 
+// The same for logical warps, each with a tile of its own; `valid` is that of each tile.
+template <typename T, cub::WarpLoadAlgorithm LOAD, cub::WarpStoreAlgorithm STORE, int LANES, int ITEMS>
+__device__ void copy_by_warps(const T* in, const int* valid, T* out) {
+    constexpr int TILE = LANES * ITEMS;
+    using Load = cub::WarpLoad<T, ITEMS, LOAD, LANES>;
+    using Store = cub::WarpStore<T, ITEMS, STORE, LANES>;
+    __shared__ union {
+        typename Load::TempStorage load;
+        typename Store::TempStorage store;
+    } temp[16];
+    const int warp = threadIdx.x / LANES, lane = threadIdx.x % LANES;
+    auto& own = temp[warp];
+    in += warp * TILE, out += warp * 3 * TILE;
+    T items[ITEMS];
+    Load(own.load).Load(in, items, *valid, T(77));
+    __syncwarp();
+    const bool striped = LOAD == cub::WARP_LOAD_STRIPED;
+    for (int i = 0; i < ITEMS; ++i) out[striped ? i * LANES + lane : lane * ITEMS + i] = items[i];
+    for (int i = 0; i < ITEMS; ++i) out[TILE + lane * ITEMS + i] = T(0);
+    __syncwarp();
+    Store(own.store).Store(out + TILE, items, *valid);
+    __syncwarp();
+    Load(own.load).Load(in, items);
+    __syncwarp();
+    Store(own.store).Store(out + 2 * TILE, items);
+}
+#define COPY_BY_WARPS(name, T, LANES, ITEMS, KIND)                                                  \
+    extern "C" PORT_KERNEL(1024) void name(const T* in, const int* valid, T* out) {                 \
+        copy_by_warps<T, cub::WARP_LOAD_##KIND, cub::WARP_STORE_##KIND, LANES, ITEMS>(in, valid, out); \
+    }
+COPY_BY_WARPS(warps_direct, float, 8, 3, DIRECT)
+COPY_BY_WARPS(warps_striped, unsigned short, 32, 2, STRIPED)
+COPY_BY_WARPS(warps_transpose, double, 16, 5, TRANSPOSE)
+
 // Of 64 threads with 3 items each that are numbered as they lie in memory: what each exchange makes of them.
 extern "C" PORT_KERNEL(1024) void exchanges(const int* ranks, int* out) {
     constexpr int X = 64, ITEMS = 3, TILE = X * ITEMS;
