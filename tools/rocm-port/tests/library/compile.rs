@@ -6,13 +6,14 @@ use candle_rocm_kernels::{Clang, CompileRequest, Compiler};
 const ARCHS: [&str; 6] = [
     "gfx90a", "gfx942", "gfx950", "gfx1030", "gfx1100", "gfx1201",
 ];
-const UNITS: [(&str, &str); 7] = [
+const UNITS: [(&str, &str); 8] = [
     ("groups.hip", include_str!("kernels/groups.hip")),
     ("items.hip", include_str!("kernels/items.hip")),
     ("matrix.hip", include_str!("kernels/matrix.hip")),
     ("random.hip", include_str!("kernels/random.hip")),
     ("reduce.hip", include_str!("kernels/reduce.hip")),
     ("sort.hip", include_str!("kernels/sort.hip")),
+    ("thrust.hip", include_str!("kernels/thrust.hip")),
     ("warps.hip", include_str!("kernels/warps.hip")),
 ];
 

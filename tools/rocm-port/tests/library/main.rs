@@ -12,4 +12,5 @@ mod page;
 mod random;
 mod reduce;
 mod sort;
+mod thrust;
 mod warps;
