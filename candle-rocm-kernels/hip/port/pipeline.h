@@ -33,14 +33,17 @@ enum thread_scope { thread_scope_system, thread_scope_device, thread_scope_block
 template <thread_scope SCOPE, typename Completion = void> class barrier {
     static_assert(SCOPE == thread_scope_block || SCOPE == thread_scope_thread, "barriers beyond a block are by hand");
     static_assert(port::library::same<Completion, void>, "barriers with a completion function are by hand");
-    // Arrivals that are awaited in a phase, those that have come, and the number of phases that are over.
-    int expected, arrived;
+    // Arrivals that are awaited in a phase, those that have come, threads that are gone from the next phase on, and the
+    // number of phases that are over.
+    int expected, arrived, dropped;
     unsigned phase;
 
     PORT_FN unsigned now() { return __hip_atomic_load(&phase, __ATOMIC_ACQUIRE, __HIP_MEMORY_SCOPE_WORKGROUP); }
+    // The last one, and only that, begins the next phase.
     PORT_FN void count(int arrivals) {
-        const int all = __hip_atomic_load(&expected, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
-        if (__hip_atomic_fetch_add(&arrived, arrivals, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_WORKGROUP) + arrivals == all) {
+        if (__hip_atomic_fetch_add(&arrived, arrivals, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_WORKGROUP) + arrivals == expected) {
+            expected -= __hip_atomic_load(&dropped, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
+            __hip_atomic_store(&dropped, 0, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
             __hip_atomic_store(&arrived, 0, __ATOMIC_RELAXED, __HIP_MEMORY_SCOPE_WORKGROUP);
             __hip_atomic_fetch_add(&phase, 1u, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_WORKGROUP);
         }
@@ -49,8 +52,8 @@ template <thread_scope SCOPE, typename Completion = void> class barrier {
   public:
     using arrival_token = unsigned;
     barrier() = default;
-    PORT_FN explicit barrier(long count) : expected((int)count), arrived(0), phase(0) {}
-    friend PORT_FN void init(barrier* self, long count) { self->expected = (int)count, self->arrived = 0, self->phase = 0; }
+    PORT_FN explicit barrier(long count) : expected((int)count), arrived(0), dropped(0), phase(0) {}
+    friend PORT_FN void init(barrier* self, long count) { self->expected = (int)count, self->arrived = self->dropped = 0, self->phase = 0; }
     static constexpr PORT_FN long max() { return (1l << 20) - 1; }
 
     PORT_FN arrival_token arrive(long arrivals = 1) {
@@ -73,8 +76,8 @@ template <thread_scope SCOPE, typename Completion = void> class barrier {
     // Of this phase the thread is still one; it is none of the next ones.
     PORT_FN void arrive_and_drop() {
         __threadfence_block();
-        __hip_atomic_fetch_add(&expected, -1, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_WORKGROUP);
-        count(0);
+        __hip_atomic_fetch_add(&dropped, 1, __ATOMIC_ACQ_REL, __HIP_MEMORY_SCOPE_WORKGROUP);
+        count(1);
     }
 };
 

@@ -113,11 +113,12 @@ fn copies_arrive_before_they_are_read() {
     let mut numbers = Numbers::new(7);
     let x: Vec<i32> = (0..384).map(|_| numbers.bits() as i32).collect();
     both_waves("groups.hip", UNIT, |device| {
-        let got: Vec<i32> = device.block("copies", [96, 1, 1], &[&x], 11 * 96);
+        let got: Vec<i32> = device.block("copies", [96, 1, 1], &[&x], 12 * 96);
         for i in 0..96 {
             let other = 95 - i;
             let mut wanted = vec![x[other], x[96 + other], x[other] & 0xffff];
             wanted.extend((0..4).chain(0..4).map(|k| x[96 * k + other]));
+            wanted.push(if i < 32 { 3 * (31 - i as i32) } else { 0 });
             let got: Vec<i32> = got.iter().skip(i).step_by(96).copied().collect();
             assert_eq!(got, wanted, "thread {i}");
         }
