@@ -1,4 +1,4 @@
-// thrust, the device side: functors, pairs, iterators, and algorithms of one thread (thrust::seq). What thrust does from
+// thrust, the device side: functors, pairs, tuples, iterators, and algorithms of one thread (thrust::seq). What thrust does from
 // the host is not here: docs/rocm-port/libraries.md says what takes its place.
 #ifndef CANDLE_ROCM_PORT_THRUST_H
 #define CANDLE_ROCM_PORT_THRUST_H
@@ -40,6 +40,39 @@ template <typename A, typename B> PORT_FN bool operator!=(const pair<A, B>& x, c
 template <typename A, typename B> PORT_FN bool operator<(const pair<A, B>& x, const pair<A, B>& y) {
     return x.first < y.first || (!(y.first < x.first) && x.second < y.second);
 }
+
+template <typename... T> struct tuple {};
+template <typename First, typename... Rest> struct tuple<First, Rest...> {
+    First first;
+    tuple<Rest...> rest;
+    tuple() = default;
+    PORT_FN tuple(const First& f, const Rest&... r) : first(f), rest(r...) {}
+};
+template <typename... T> PORT_FN tuple<T...> make_tuple(T... values) { return tuple<T...>(values...); }
+template <int I, typename... T> PORT_FN auto& get(tuple<T...>& of) {
+    if constexpr (I == 0) {
+        return of.first;
+    } else {
+        return get<I - 1>(of.rest);
+    }
+}
+template <int I, typename... T> PORT_FN const auto& get(const tuple<T...>& of) {
+    if constexpr (I == 0) {
+        return of.first;
+    } else {
+        return get<I - 1>(of.rest);
+    }
+}
+template <typename T> struct tuple_size;
+template <typename... T> struct tuple_size<tuple<T...>> { static constexpr int value = sizeof...(T); };
+PORT_FN bool operator==(const tuple<>&, const tuple<>&) { return true; }
+PORT_FN bool operator<(const tuple<>&, const tuple<>&) { return false; }
+template <typename F, typename... R> PORT_FN bool operator==(const tuple<F, R...>& a, const tuple<F, R...>& b) { return a.first == b.first && a.rest == b.rest; }
+template <typename F, typename... R> PORT_FN bool operator<(const tuple<F, R...>& a, const tuple<F, R...>& b) {
+    return a.first < b.first || (!(b.first < a.first) && a.rest < b.rest);
+}
+template <typename... T> PORT_FN bool operator!=(const tuple<T...>& a, const tuple<T...>& b) { return !(a == b); }
+
 template <typename T> PORT_FN void swap(T& a, T& b) {
     const T old = a;
     a = b;

@@ -171,6 +171,7 @@ pub const PARTS: &[Part] = &[
     part("thrust::maximum", Shim("port/thrust.h")),
     part("thrust::minimum", Shim("port/thrust.h")),
     part("thrust::pair", Shim("port/thrust.h")),
+    part("thrust::tuple", Shim("port/thrust.h")),
     part("thrust::make_", Shim("port/thrust.h")),
     part("thrust::counting_iterator", Shim("port/thrust.h")),
     part("thrust::transform_iterator", Shim("port/thrust.h")),

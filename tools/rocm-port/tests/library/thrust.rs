@@ -30,6 +30,9 @@ fn answers(thread: i32, row: &[i32]) -> Vec<i32> {
     let equal = row[1] == row[2];
     out.push((row[1] < row[2]) as i32 + if equal { 10 } else { 100 });
     out.push(row[2] * 1000 + row[1]);
+    let (x, y) = ((row[1], row[2] + 1), (row[2], row[1]));
+    out.push(row[0] * 10_000 + row[2] * 100 + row[2] + 1);
+    out.push((x < y) as i32 + if x == y { 10 } else { 100 } + 3000);
     out.extend([3 + 12 + 5, 3 + 4 + 5]);
     out.push((row[0] > 50) as i32 + 10 * (row[0] != row[1]) as i32);
     out.push(row[5]);

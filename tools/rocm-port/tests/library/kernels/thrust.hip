@@ -7,7 +7,7 @@ struct Twice { __device__ int operator()(int x) const { return 2 * x; } };
 extern "C" PORT_KERNEL(256) void rows(const int* in, int* out) {
     constexpr int N = 12;
     const int* const row = in + threadIdx.x * N;
-    int* to = out + threadIdx.x * 78;
+    int* to = out + threadIdx.x * 80;
     int sorted[N];
     thrust::device_ptr<const int> first(row);
     thrust::copy(thrust::seq, first, first + N, sorted);
@@ -36,6 +36,11 @@ extern "C" PORT_KERNEL(256) void rows(const int* in, int* out) {
     *to++ = (a < b) + 10 * (a == b) + 100 * (a != b);
     thrust::swap(a, b);
     *to++ = a.second * 1000 + b.second;
+    auto x = thrust::make_tuple(row[0], (float)row[1], row[2]);
+    const thrust::tuple<int, float, int> y(row[0], (float)row[2], row[1]);
+    thrust::get<2>(x) += 1;
+    *to++ = thrust::get<0>(y) * 10000 + (int)thrust::get<1>(y) * 100 + thrust::get<2>(x);
+    *to++ = (x < y) + 10 * (x == y) + 100 * (x != y) + 1000 * thrust::tuple_size<thrust::tuple<int, float, int>>::value;
     *to++ = thrust::plus<>()(1, 2) + thrust::multiplies<int>()(3, 4) - thrust::negate<int>()(5);
     *to++ = cuda::std::plus<>()(1, 2) + cuda::maximum<>()(3, 4) + cuda::minimum<int>()(5, 6);
     *to++ = thrust::logical_and<>()(row[0] > 50, true) + 10 * thrust::not_equal_to<int>()(row[0], row[1]);
