@@ -1,6 +1,6 @@
 //! Compiling a unit for AMD's archs, and what the compiler made of its kernels.
 
-use super::finding::{line_of, Finding, Kind};
+use super::finding::{place_of, Finding, Kind};
 use candle_rocm::compile::HiprtcCompiler;
 use candle_rocm::Arch;
 use candle_rocm_kernels::{Cache, Clang, CompileError, CompileRequest, Compiler};
@@ -106,10 +106,11 @@ fn compiler() -> Result<Box<dyn Compiler>, String> {
     }
 }
 
-/// Compiles a source for some archs, several at a time.
+/// Compiles a source for some archs, several at a time. `own` is what of it is no header of ours.
 pub(super) fn compile(
     name: &str,
     source: &str,
+    own: &str,
     options: &[String],
     archs: &[String],
     jobs: usize,
@@ -158,14 +159,14 @@ pub(super) fn compile(
         .unwrap_or_else(|error| error.into_inner());
     results.sort_by_key(|(index, _)| *index);
     for (index, object) in results {
-        compiled.add(name, &archs[index], object);
+        compiled.add(name, own, &archs[index], object);
     }
     compiled.spills();
     compiled
 }
 
 impl Compiled {
-    fn add(&mut self, name: &str, arch: &str, object: Result<Vec<u8>, CompileError>) {
+    fn add(&mut self, name: &str, own: &str, arch: &str, object: Result<Vec<u8>, CompileError>) {
         let parsed = match &object {
             Ok(object) => CodeObject::parse(object).map_err(|error| error.to_string()),
             Err(CompileError::Failed { log, .. }) => Err(log.clone()),
@@ -173,7 +174,7 @@ impl Compiled {
         };
         let object = match parsed {
             Ok(object) => object,
-            Err(log) => return self.reject(name, arch, log),
+            Err(log) => return self.reject(name, own, arch, log),
         };
         self.archs.push(arch.to_string());
         for kernel in object.kernels {
@@ -219,10 +220,10 @@ impl Compiled {
     }
 
     /// A log that several archs have in common is one finding.
-    fn reject(&mut self, name: &str, arch: &str, log: String) {
+    fn reject(&mut self, name: &str, own: &str, arch: &str, log: String) {
         let is_lds = log.contains("local memory") && log.contains("exceeds limit");
         let kind = if is_lds { Kind::Lds } else { Kind::Compile };
-        let line = line_of(&log, name);
+        let (file, line) = place_of(&log, name, own).unzip();
         let same = |finding: &&mut Finding| {
             finding.kind == kind && finding.line == line && (is_lds || finding.message == log)
         };
@@ -231,7 +232,7 @@ impl Compiled {
             return;
         }
         let mut finding = Finding::of_unit(kind, "", Some(arch), log);
-        finding.line = line;
+        (finding.file, finding.line) = (file, line);
         self.findings.push(finding);
     }
 

@@ -122,7 +122,9 @@ pub struct Finding {
     pub message: String,
     /// The first element that differs.
     pub difference: Option<Difference>,
-    /// A line of the unit's source, from 1, where one is known.
+    /// The file of the unit's text that a compiler complains of: its own, or a CUDA file that it was made of.
+    pub file: Option<String>,
+    /// The line there, from 1.
     pub line: Option<usize>,
     /// Launches that show it, of all sizes, archs and orders.
     pub count: usize,
@@ -144,6 +146,7 @@ impl Finding {
             sizes: Point::new(),
             message,
             difference: None,
+            file: None,
             line: None,
             count: 1,
             input: None,
@@ -207,10 +210,55 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The first line in a compiler's log that names a line of the unit.
-pub(super) fn line_of(log: &str, unit: &str) -> Option<usize> {
-    log.lines().find_map(|line| {
-        let rest = line.split_once(unit)?.1.strip_prefix(':')?;
-        rest.split(':').next()?.parse().ok()
-    })
+/// The first place in a compiler's log that is in the unit's own text, and in no header of the shim: the unit's file, or
+/// one that its `#line` directives name.
+pub(super) fn place_of(log: &str, unit: &str, source: &str) -> Option<(String, usize)> {
+    let is_own = |file: &str| {
+        let mut directives = source.lines().filter(|line| line.starts_with("#line"));
+        file == unit || directives.any(|line| line.trim_end().ends_with(&format!("\"{file}\"")))
+    };
+    log.lines()
+        .filter(|line| line.contains("error"))
+        .find_map(|line| {
+            let mut parts = line.splitn(3, ':');
+            let (file, number) = (parts.next()?.trim(), parts.next()?.parse().ok()?);
+            is_own(file).then(|| (file.to_string(), number))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn compilers_complain_of_places() {
+        let source = "#include \"port/cuda.h\"\n#line 1 \"src/a.cu\"\nint x\n";
+        let log = "In file included from x:1:\nport/cuda.h:3:1: error: no\nsrc/a.cu:7:2: warning: w\nsrc/a.cu:8:2: error: e\n";
+        assert_eq!(
+            place_of(log, "a.hip", source),
+            Some(("src/a.cu".to_string(), 8))
+        );
+        assert_eq!(
+            place_of("a.hip:9:1: fatal error: e", "a.hip", source),
+            Some(("a.hip".to_string(), 9))
+        );
+        assert_eq!(
+            place_of("port/cuda.h:3:1: error: no", "a.hip", source),
+            None
+        );
+        assert_eq!(place_of("error: nothing\n::", "a.hip", source), None);
+    }
+
+    #[test]
+    fn reports_have_kinds() {
+        for (report, kind) in [
+            ("kernel k, block (0,0,0), thread (1,0,0): reads 4 bytes out of bounds at 0x1", Kind::OutOfBounds),
+            ("copy of 4 bytes reads memory that was never written: byte 0", Kind::Uninitialised),
+            ("kernel k: block (0,0,0) can never end: threads wait", Kind::Divergence),
+            ("kernel k: block (0,0,0) can never end: its threads have done nothing but sleep for 1s", Kind::Hang),
+            ("anything else", Kind::Simulator),
+        ] {
+            assert_eq!(Kind::of_report(report), kind, "{report}");
+        }
+    }
 }

@@ -272,6 +272,7 @@ impl<'a> Check<'a> {
         let compiled = compile::compile(
             &file,
             &source,
+            &self.unit.source,
             &self.options,
             &targets,
             self.jobs,
@@ -342,7 +343,8 @@ impl<'a> Check<'a> {
                 let arch = setup.arch.unwrap_or_else(|| "the GPU".to_string());
                 let message = format!("the simulator's C++ compiler, or hiprtc, says:\n{log}");
                 let mut finding = Finding::of_unit(Kind::Compile, "", Some(&arch), message);
-                finding.line = finding::line_of(&log, &file);
+                let place = finding::place_of(&log, &file, &self.unit.source);
+                (finding.file, finding.line) = place.unzip();
                 parts.findings.push(finding);
             }
             Err(Obstacle::Broken(why)) => return Err(CheckError::Worker(why)),

@@ -275,6 +275,7 @@ pub(super) fn findings(plan: &Plan, launches: &Launches, seen: &[Seen]) -> Vec<(
                     sizes: ready.point.clone(),
                     message: fault.message.clone(),
                     difference: fault.difference.clone(),
+                    file: None,
                     line: None,
                     count: 1,
                     input: None,
