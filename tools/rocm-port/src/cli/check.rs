@@ -276,7 +276,7 @@ fn port_units(what: &Path, options: &Options) -> Result<Vec<PortedUnit>, Box<dyn
             defines: options.reading.options().defines,
             includes: options.reading.options().includes,
             instances: options.instance.iter().filter(has).cloned().collect(),
-            only: Vec::new(),
+            ..UnitOptions::default()
         };
         let ported = port::unit(&project, &file.path, &unit_options)?;
         ported
