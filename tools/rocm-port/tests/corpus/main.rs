@@ -11,6 +11,7 @@ mod random;
 mod rotary;
 mod rows;
 mod run;
+mod table;
 
 use candle_kernels::{conv, elementwise, indexing, moe, products, quantized, reduce};
 use run::File;

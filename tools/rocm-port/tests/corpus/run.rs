@@ -3,10 +3,11 @@
 use crate::case::case;
 use crate::random::Random;
 use crate::rows::Row;
+use crate::table;
 use rocm_port::check::{Case, Check, Finding, Report, Targets};
-use rocm_port::model::{Kernel, PortedUnit};
+use rocm_port::model::{Kernel, PortedUnit, Scan, Verdict};
 use rocm_port::port::{unit, Instance, UnitOptions};
-use rocm_port::{parse, source};
+use rocm_port::{parse, rules, source};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A CUDA file of a crate, and what is known of it.
@@ -46,6 +47,8 @@ pub struct Outcome {
     pub path: &'static str,
     /// Kernels in its text.
     pub kernels: usize,
+    /// What the rules say: portable, with edits, mapped, by hand.
+    pub verdicts: [usize; 4],
     /// Kernels that ran with right results in both widths.
     pub compared: usize,
     /// Kernels that are known to be wrong in every launch.
@@ -56,6 +59,26 @@ pub struct Outcome {
     pub instances: usize,
     /// Faults of kernels that were known, and found.
     pub known: Vec<String>,
+}
+
+impl Outcome {
+    /// The columns of the table.
+    pub fn numbers(&self) -> [usize; 9] {
+        let [portable, edited, mapped, by_hand] = self.verdicts;
+        let ran = [self.compared, self.faulty, self.never, self.instances];
+        let [compared, faulty, never, instances] = ran;
+        [
+            self.kernels,
+            portable,
+            edited,
+            mapped,
+            by_hand,
+            compared,
+            faulty,
+            never,
+            instances,
+        ]
+    }
 }
 
 /// Template arguments, one form for each type.
@@ -154,7 +177,7 @@ fn choose(kernels: &mut [Kernel], rows: &[Row]) -> Vec<Instance> {
 ///
 /// # Panics
 /// If anything is wrong.
-pub fn run(package: &str, file: &File) -> Outcome {
+pub fn run(package: &str, file: &File) {
     let mut sources = source::open(package).expect("the crate is there, or cargo fetches it");
     sources.cuda.retain(|path| path == file.path);
     let owned = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
@@ -164,7 +187,9 @@ pub fn run(package: &str, file: &File) -> Outcome {
         includes: owned(file.includes),
         ..Default::default()
     };
-    let mut project = parse::project(&sources, &options).expect("the file can be read");
+    let scan = rules::scan(&sources, &options).expect("the file can be read");
+    let verdicts = verdicts(&scan, file.path);
+    let mut project = scan.project;
     // Headers that nothing includes are no part of it.
     project.files.retain(|source| source.path == file.path);
     let kernels = &mut project.files[0].kernels;
@@ -196,19 +221,45 @@ pub fn run(package: &str, file: &File) -> Outcome {
     } else {
         1
     };
+    // That it compiles is seen as well without all of the optimiser's work. CUDA's texts read memory of one type as
+    // another.
+    let (targets, level) = match full() {
+        true => (Targets::All, "-O3"),
+        false => (Targets::Only(vec!["gfx942".into()]), "-O1"),
+    };
     let report = Check::new(&ported.unit)
-        .compile_for(match full() {
-            true => Targets::All,
-            false => Targets::Only(vec!["gfx942".into(), "gfx1100".into()]),
-        })
-        // CUDA's texts read memory of one type as another.
-        .options(["-fno-strict-aliasing"])
+        .compile_for(targets)
+        .options([level, "-fno-strict-aliasing"])
         .orders(orders)
         .without_shrinking()
         .cases(cases)
         .run()
         .expect("a check can be made");
-    run.outcome(&project.files[0].kernels, instances, &rows, &report)
+    let outcome = run.outcome(&project.files[0].kernels, instances, &rows, &report);
+    table::record(
+        package,
+        &Outcome {
+            verdicts,
+            ..outcome
+        },
+    );
+}
+
+/// How many kernels of a file are portable, portable with edits, mapped, and by hand.
+fn verdicts(scan: &Scan, path: &str) -> [usize; 4] {
+    let mut counts = [0; 4];
+    let mut seen = BTreeSet::new();
+    for kernel in scan.kernels.iter().filter(|kernel| kernel.file == path) {
+        if seen.insert(&kernel.kernel) {
+            counts[match kernel.verdict {
+                Verdict::Portable => 0,
+                Verdict::WithEdits => 1,
+                Verdict::Mapped { .. } => 2,
+                Verdict::ByHand => 3,
+            }] += 1;
+        }
+    }
+    counts
 }
 
 /// A check of a file.
@@ -325,6 +376,7 @@ impl Run<'_> {
         Outcome {
             path: self.file.path,
             kernels: count(&|_| true),
+            verdicts: [0; 4],
             compared,
             faulty,
             never,
