@@ -1,5 +1,6 @@
 //! Units of device code on the shim headers, launchers in Rust, and the feature `rocm` of a crate.
 
+mod asm;
 mod entries;
 mod flatten;
 mod headers;

@@ -1,6 +1,6 @@
 //! The unit of a `.cu` file.
 
-use super::{entries, flatten, lexer, strip, PortError};
+use super::{asm, entries, flatten, lexer, strip, PortError};
 use crate::model::{PortedUnit, Project, SourceFile};
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -145,6 +145,7 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
     let folders = [build.includes, options.includes.clone()].concat();
     let mut flat = flatten::flatten(&project.root, &folders, file)?;
     let stripped = strip::strip(&flat.text);
+    let rewritten = asm::rewrite(&stripped.text);
     let mut text = String::new();
     let arch = options.cuda_arch.unwrap_or(source.cuda_arch);
     let _ = writeln!(text, "#define PORT_CUDA_ARCH {arch}");
@@ -152,12 +153,15 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
     for shim in &flat.shims {
         let _ = writeln!(text, "#include \"{shim}\"");
     }
+    if rewritten.calls {
+        text.push_str("#include \"port/ptx.h\"\n");
+    }
     for define in build.defines.iter().chain(&options.defines) {
         let (name, value) = define.split_once('=').unwrap_or((define, "1"));
         let _ = writeln!(text, "#define {name} {value}");
     }
     text.push_str("PORT_BEGIN\n");
-    text.push_str(&stripped.text);
+    text.push_str(&rewritten.text);
     let path = std::path::Path::new(file);
     let name = path
         .file_stem()
@@ -167,9 +171,15 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
     let mut taken = BTreeSet::new();
     let kernels = entries::append(&mut text, &kernels, &mut taken);
     text.push_str("PORT_END\n");
+    flat.problems.extend(rewritten.problems);
     if options.only.is_empty() {
         flat.problems.extend(instances_missing(source, &kernels));
     }
+    let edits = if rewritten.text == stripped.text {
+        String::new()
+    } else {
+        diffy::create_patch(&stripped.text, &rewritten.text).to_string()
+    };
     Ok(Ported {
         unit: PortedUnit {
             name: name.to_string(),
@@ -177,7 +187,7 @@ pub fn unit(project: &Project, file: &str, options: &UnitOptions) -> Result<Port
             kernels,
         },
         host: stripped.host,
-        edits: String::new(),
+        edits,
         problems: flat.problems,
     })
 }
