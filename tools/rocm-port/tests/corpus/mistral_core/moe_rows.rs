@@ -1,6 +1,6 @@
 //! Launches of moe_gemv.cu, moe_gemm.cu and moe_gemm_wmma.cu.
 
-use super::reference::{Experts, moe};
+use super::reference::{moe, Experts};
 use crate::data::{Data, Type, Type::*};
 use crate::random::Random;
 use crate::rows::{Output, Row};

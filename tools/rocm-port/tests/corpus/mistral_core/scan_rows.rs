@@ -1,6 +1,6 @@
 //! Launches of ssm.cu.
 
-use super::reference::{Scan, ScanInputs, scan};
+use super::reference::{scan, Scan, ScanInputs};
 use crate::data::{Data, Type::F32};
 use crate::random::Random;
 use crate::rows::{Output, Row};

@@ -1,6 +1,6 @@
 //! Launches of pagedattention.cuh, once as one kernel and once in partitions.
 
-use super::attention::{Pages, Scores, combine, paged};
+use super::attention::{combine, paged, Pages, Scores};
 use crate::data::{Data, Type, Type::*};
 use crate::random::Random;
 use crate::rows::{Output, Row};

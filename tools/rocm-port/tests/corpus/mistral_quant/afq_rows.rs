@@ -1,6 +1,6 @@
 //! Launches of afq.cu and afq_gemm.cu: groups of weights with a scale and a bias each.
 
-use super::{KINDS, bits};
+use super::{bits, KINDS};
 use crate::data::{Data, Type, Type::*};
 use crate::random::Random;
 use crate::rows::{Output, Row};

@@ -101,7 +101,7 @@ pub fn all(random: &mut Random) -> Vec<Row> {
             vec![1, 8]
         };
         for count in counts {
-            for (k, ordered) in [(128, false), (64, true), (256, false)] {
+            for (k, ordered) in [(128, false), (64, true), (640, false)] {
                 rows.push(gemm(bits, count, k, ordered, random));
             }
         }
@@ -113,7 +113,7 @@ pub fn all(random: &mut Random) -> Vec<Row> {
         rows.push(sequential(bits, random));
     }
     for bits in [4, 8] {
-        for (k, n) in [(128, 128), (96, 256), (256, 128), (64, 64)] {
+        for (k, n) in [(128, 128), (96, 256), (640, 128), (64, 64)] {
             rows.push(by_index(bits, k, n, random));
         }
     }
@@ -152,7 +152,11 @@ fn gemm(bits: usize, m: usize, k: usize, ordered: bool, random: &mut Random) -> 
         .output(output)
         .ints(&[m, n, k, weights.groups]);
     let row = or_null(row, order.as_ref());
-    if k > 128 { row.known(ZEROED_LATE) } else { row }
+    if k > 128 {
+        row.known(ZEROED_LATE)
+    } else {
+        row
+    }
 }
 
 fn reconstruct(bits: usize, ordered: bool, random: &mut Random) -> Row {
@@ -264,7 +268,7 @@ fn by_index(bits: usize, k: usize, n: usize, random: &mut Random) -> Row {
         .input(&of)
         .ints(&[m, k * bits / 32, n]);
     match (k, n) {
-        (256, _) => row.known(ZEROED_LATE),
+        (640, _) => row.known(ZEROED_LATE),
         (_, 64) => row.known(WIDE),
         _ => row,
     }

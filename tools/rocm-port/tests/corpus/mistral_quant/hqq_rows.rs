@@ -1,6 +1,6 @@
 //! Launches of hqq.cu and hqq_bitpack.cu: numbers of several rows in one byte or word, the first in the highest bits.
 
-use super::{KINDS, bits};
+use super::{bits, KINDS};
 use crate::data::{Data, Type::*};
 use crate::random::Random;
 use crate::rows::{Output, Row};

@@ -16,7 +16,11 @@ use crate::random::Random;
 use crate::rows::Row;
 
 /// Types of most kernels, as the text calls them, and differences that rounding a result makes.
-const KINDS: [(Type, &str, f64); 3] = [(F32, "float", 3e-6), (F16, "__half", 1e-3), (BF16, "__nv_bfloat16", 5e-3)];
+const KINDS: [(Type, &str, f64); 3] = [
+    (F32, "float", 3e-6),
+    (F16, "__half", 1e-3),
+    (BF16, "__nv_bfloat16", 5e-3),
+];
 
 /// The crate's files and their launches.
 pub fn files() -> Vec<(&'static str, fn(&mut Random) -> Vec<Row>)> {
@@ -30,7 +34,10 @@ pub fn files() -> Vec<(&'static str, fn(&mut Random) -> Vec<Row>)> {
         ("kernels/scalar_fp8/scalar_fp8.cu", fp8_rows::scalar),
         ("kernels/vector_fp8/vector_fp8.cu", fp8_rows::vector),
         ("kernels/blockwise_fp8/blockwise_fp8.cu", fp8_rows::blocks),
-        ("kernels/blockwise_fp8/blockwise_fp8_gemm.cu", fp8_rows::products),
+        (
+            "kernels/blockwise_fp8/blockwise_fp8_gemm.cu",
+            fp8_rows::products,
+        ),
         ("kernels/mxfp4/mxfp4_gemm.cu", mxfp4_rows::plain),
         ("kernels/mxfp4/mxfp4_gemm_wmma.cu", mxfp4_rows::matrices),
         ("kernels/ops/ops.cu", ops_rows::all),
