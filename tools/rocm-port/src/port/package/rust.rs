@@ -80,6 +80,12 @@ pub(super) fn rewrite(
     if writer.items == 0 {
         return Ok(None);
     }
+    // Imports of what only the CUDA items use stay for both.
+    if let Some(first) = file.items.first() {
+        let allowed = "#![cfg_attr(feature = \"rocm\", allow(unused_imports))]\n\n";
+        let place = first.span().byte_range().start;
+        writer.inserts.insert(0, (place, allowed.into()));
+    }
     let mut result = String::new();
     let mut at = 0;
     writer.inserts.sort_by_key(|(place, _)| *place);
