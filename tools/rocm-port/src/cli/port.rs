@@ -25,6 +25,9 @@ pub(crate) struct Options {
     /// Check that a ported copy is the original without the feature rocm, and write nothing.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "in_place"])]
     verify: Option<PathBuf>,
+    /// Translate all files to HIP C++ for hipcc, host code too, and nothing else.
+    #[arg(long, requires = "out", conflicts_with_all = ["instance", "candle_rocm"])]
+    host: bool,
     /// Write into a folder that is not empty.
     #[arg(long)]
     force: bool,
@@ -46,6 +49,9 @@ pub(crate) fn run(options: Options) -> Outcome {
     let sources = source::open(&options.source)?;
     if let Some(ported) = &options.verify {
         return verify(&sources, ported, options.json);
+    }
+    if let (true, Some(out)) = (options.host, &options.out) {
+        return host(&sources, out.clone(), options.force, options.json);
     }
     let place = match options.out {
         Some(out) => Place::Folder(out, options.force),
@@ -90,6 +96,21 @@ fn verify(sources: &source::Sources, ported: &std::path::Path, json: bool) -> Ou
         found.iter().for_each(|line| println!("{line}"));
     }
     Ok(found.is_empty())
+}
+
+fn host(sources: &source::Sources, out: PathBuf, force: bool, json: bool) -> Outcome {
+    let report = port::hip(sources, out, force)?;
+    if json {
+        println!("{}", serde_json::to_string_pretty(&report)?);
+    } else {
+        let (files, replaced) = (report.files.len(), report.replaced);
+        println!(
+            "{files} files in {}, {replaced} names replaced",
+            report.out.display()
+        );
+        report.open.iter().for_each(|line| println!("{line}"));
+    }
+    Ok(report.open.is_empty())
 }
 
 fn summary(report: &Report) -> String {

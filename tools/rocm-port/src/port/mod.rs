@@ -4,6 +4,8 @@ mod asm;
 mod entries;
 mod flatten;
 mod headers;
+mod hip;
+mod hip_names;
 mod host;
 mod lexer;
 mod number;
@@ -14,6 +16,7 @@ mod unit;
 
 use std::path::PathBuf;
 
+pub use hip::{hip, HipReport};
 pub use package::{
     package, verify, Mapped, PackageError, PackageOptions, Place, Report, UnitReport,
 };

@@ -13,18 +13,28 @@ const ARCHS: [&str; 2] = ["gfx942", "gfx1100"];
 const MORE: &str = include_str!("rotary.rs.in");
 
 fn repository() -> PathBuf {
-    let folder = std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").into());
-    Path::new(&folder).join("../..").canonicalize().expect("the repository")
+    let folder =
+        std::env::var("CARGO_MANIFEST_DIR").unwrap_or_else(|_| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&folder)
+        .join("../..")
+        .canonicalize()
+        .expect("the repository")
 }
 
 /// The build folder: the program is in `debug` there.
 fn target() -> PathBuf {
     let program = Path::new(env!("CARGO_BIN_EXE_rocm-port"));
-    program.ancestors().nth(2).expect("a build folder").to_path_buf()
+    program
+        .ancestors()
+        .nth(2)
+        .expect("a build folder")
+        .to_path_buf()
 }
 
 fn run(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
         output.status.success(),
         "{command:?}: {}\n{}\n{}",
@@ -48,7 +58,10 @@ fn rocm() -> PathBuf {
     }
     let folder = target().join("hip-sim");
     let program = target().join("debug/hip-sim");
-    assert!(program.is_file(), "build the simulator first: cargo build -p hip-sim");
+    assert!(
+        program.is_file(),
+        "build the simulator first: cargo build -p hip-sim"
+    );
     run(Command::new(program).arg("install").arg(&folder));
     folder
 }
@@ -65,7 +78,10 @@ fn a_published_crate_runs_on_both_widths() {
     run(&mut port(&["--out", &out, "--candle-rocm", &origin]));
     run(&mut port(&["--verify", &out]));
     let notes = std::fs::read_to_string(folder.join("PORTING.md")).expect("notes");
-    assert!(notes.contains("Nothing is left to be done by hand"), "{notes}");
+    assert!(
+        notes.contains("Nothing is left to be done by hand"),
+        "{notes}"
+    );
 
     std::fs::write(folder.join("tests/more.rs"), MORE).expect("a test");
     let manifest = folder.join("Cargo.toml");
@@ -78,13 +94,26 @@ fn a_published_crate_runs_on_both_widths() {
     for arch in ARCHS {
         let mut command = Command::new("cargo");
         command
-            .args(["test", "--no-default-features", "--features", "rocm", "--target-dir"])
+            .args([
+                "test",
+                "--no-default-features",
+                "--features",
+                "rocm",
+                "--target-dir",
+            ])
             .arg(target())
             // What is compiled for this test alone is compiled fast, as in tests/downstream.
-            .args(["--config", "profile.dev.opt-level=2", "--config", "profile.dev.build-override.opt-level=0"])
+            .args([
+                "--config",
+                "profile.dev.opt-level=2",
+                "--config",
+                "profile.dev.build-override.opt-level=0",
+            ])
             .args(["--config", "profile.dev.package.\"*\".debug=false"]);
         for package in ["candle-core", "candle-nn", "candle-rocm"] {
-            command.arg("--config").arg(format!("profile.dev.package.{package}.opt-level=0"));
+            command
+                .arg("--config")
+                .arg(format!("profile.dev.package.{package}.opt-level=0"));
         }
         command
             .current_dir(&folder)
@@ -93,8 +122,15 @@ fn a_published_crate_runs_on_both_widths() {
             .env("RUSTFLAGS", "--deny warnings");
         let output = run(&mut command);
         let text = String::from_utf8_lossy(&output.stdout);
-        for test in ["rotary", "every_dtype_and_style", "another_dtype_is_an_error"] {
-            assert!(text.contains(&format!("test {test} ... ok")), "{arch}: {text}");
+        for test in [
+            "rotary",
+            "every_dtype_and_style",
+            "another_dtype_is_an_error",
+        ] {
+            assert!(
+                text.contains(&format!("test {test} ... ok")),
+                "{arch}: {text}"
+            );
         }
     }
 }

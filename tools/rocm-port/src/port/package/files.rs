@@ -28,23 +28,9 @@ fn failed(path: &Path) -> impl FnOnce(std::io::Error) -> PackageError + '_ {
 
 /// Makes the folder that the result goes to, with the crate's files, and gives its path.
 pub(super) fn prepare(sources: &Sources, place: &Place) -> Result<PathBuf, PackageError> {
-    let (folder, force) = match place {
-        Place::InPlace => {
-            return match is_clean(&sources.root) {
-                true => Ok(sources.root.clone()),
-                false => Err(PackageError::NotClean(sources.root.clone())),
-            }
-        }
-        Place::Folder(folder, force) => (folder, *force),
-    };
-    fs::create_dir_all(folder).map_err(failed(folder))?;
-    let real = folder.canonicalize().map_err(failed(folder))?;
-    if real.starts_with(&sources.root) || sources.root.starts_with(&real) {
-        return Err(PackageError::Inside(folder.clone()));
-    }
-    let mut entries = fs::read_dir(&real).map_err(failed(folder))?;
-    if entries.next().is_some() && !force {
-        return Err(PackageError::NotEmpty(folder.clone()));
+    let real = empty(sources, place)?;
+    if *place == Place::InPlace {
+        return Ok(real);
     }
     let walk = WalkDir::new(&sources.root).max_depth(64).into_iter();
     let walk = walk.filter_entry(|entry| {
@@ -69,6 +55,33 @@ pub(super) fn prepare(sources: &Sources, place: &Place) -> Result<PathBuf, Packa
     Ok(real)
 }
 
+/// Makes the folder that the result goes to, and gives its path; in place, it is the crate's own.
+pub(in crate::port) fn empty(sources: &Sources, place: &Place) -> Result<PathBuf, PackageError> {
+    let (folder, force) = match place {
+        Place::InPlace if is_clean(&sources.root) => return Ok(sources.root.clone()),
+        Place::InPlace => return Err(PackageError::NotClean(sources.root.clone())),
+        Place::Folder(folder, force) => (folder, *force),
+    };
+    // Nothing is made in the crate, not even for a moment.
+    let absolute = std::path::absolute(folder).map_err(failed(folder))?;
+    let existing = absolute
+        .ancestors()
+        .find_map(|path| path.canonicalize().ok());
+    if existing.is_some_and(|path| path.starts_with(&sources.root)) {
+        return Err(PackageError::Inside(folder.clone()));
+    }
+    fs::create_dir_all(folder).map_err(failed(folder))?;
+    let real = folder.canonicalize().map_err(failed(folder))?;
+    if sources.root.starts_with(&real) {
+        return Err(PackageError::Inside(folder.clone()));
+    }
+    let mut entries = fs::read_dir(&real).map_err(failed(folder))?;
+    if entries.next().is_some() && !force {
+        return Err(PackageError::NotEmpty(folder.clone()));
+    }
+    Ok(real)
+}
+
 fn is_clean(folder: &Path) -> bool {
     let status = Command::new("git")
         .args(["status", "--porcelain"])
@@ -83,7 +96,7 @@ pub(super) fn read(path: &Path) -> Result<String, PackageError> {
 }
 
 /// Writes a file of the result, with its folder.
-pub(super) fn write(path: &Path, text: &str) -> Result<(), PackageError> {
+pub(in crate::port) fn write(path: &Path, text: &str) -> Result<(), PackageError> {
     if let Some(parent) = path.parent() {
         fs::create_dir_all(parent).map_err(failed(parent))?;
     }

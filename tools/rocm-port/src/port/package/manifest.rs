@@ -212,6 +212,121 @@ fn patch(document: &mut DocumentMut, forked: &[(String, String)], origin: &Origi
     }
 }
 
+/// Where a ported manifest differs from its original without the feature `rocm`: dependencies, their features and the
+/// crate's own. Versions of candle's crates may differ.
+pub(super) fn differences(before: &str, after: &str) -> Vec<String> {
+    let parse = |text: &str| text.parse::<toml::Table>().ok();
+    let (Some(before), Some(after)) = (parse(before), parse(after)) else {
+        return vec!["Cargo.toml cannot be read".into()];
+    };
+    let mut found = Vec::new();
+    let own = |manifest: &toml::Table| {
+        manifest
+            .get("features")
+            .and_then(toml::Value::as_table)
+            .cloned()
+            .unwrap_or_default()
+    };
+    let (own_before, own_after) = (own(&before), own(&after));
+    let enabled = closure(&own_after, "default");
+    for (name, value) in &own_before {
+        let added = || closure(&own_after, name).is_superset(&closure(&own_before, name));
+        if own_after.get(name) != Some(value) && !added() {
+            found.push(format!("Cargo.toml: the feature {name} differs"));
+        }
+    }
+    for section in ["dependencies", "dev-dependencies", "build-dependencies"] {
+        let table = |manifest: &toml::Table| {
+            manifest
+                .get(section)
+                .and_then(toml::Value::as_table)
+                .cloned()
+                .unwrap_or_default()
+        };
+        let (old, new) = (table(&before), table(&after));
+        for (name, value) in &old {
+            let same = new
+                .get(name)
+                .is_some_and(|now| same_dependency(name, value, now, &enabled));
+            if !same {
+                found.push(format!("Cargo.toml: {section}.{name} differs"));
+            }
+        }
+        let fresh = new.keys().filter(|name| !old.contains_key(*name));
+        found.extend(fresh.map(|name| format!("Cargo.toml: {section}.{name} is new")));
+    }
+    found
+}
+
+/// What a feature brings, through others.
+fn closure(features: &toml::Table, name: &str) -> std::collections::BTreeSet<String> {
+    let mut found = std::collections::BTreeSet::new();
+    let mut open = vec![name.to_string()];
+    while let Some(name) = open.pop() {
+        let list = features.get(&name).and_then(toml::Value::as_array);
+        for feature in list.into_iter().flatten().filter_map(toml::Value::as_str) {
+            if found.insert(feature.to_string()) {
+                open.push(feature.to_string());
+            }
+        }
+    }
+    found
+}
+
+fn same_dependency(
+    name: &str,
+    before: &toml::Value,
+    after: &toml::Value,
+    enabled: &std::collections::BTreeSet<String>,
+) -> bool {
+    let full = |value: &toml::Value| match value {
+        toml::Value::Table(table) => table.clone(),
+        version => toml::Table::from_iter([("version".to_string(), version.clone())]),
+    };
+    let (mut before, mut after) = (full(before), full(after));
+    let package = before
+        .get("package")
+        .and_then(toml::Value::as_str)
+        .unwrap_or(name);
+    let forked = FORKED.contains(&package);
+    let features = |table: &mut toml::Table| -> std::collections::BTreeSet<String> {
+        let list = table.remove("features");
+        let list = list
+            .as_ref()
+            .and_then(toml::Value::as_array)
+            .into_iter()
+            .flatten();
+        list.filter_map(toml::Value::as_str)
+            .map(str::to_string)
+            .collect()
+    };
+    let old = features(&mut before);
+    let mut new = features(&mut after);
+    if forked {
+        let prefix = format!("{name}/");
+        new.extend(
+            enabled
+                .iter()
+                .filter_map(|feature| feature.strip_prefix(&prefix))
+                .map(str::to_string),
+        );
+        for gone in [
+            "version",
+            "workspace",
+            "git",
+            "branch",
+            "rev",
+            "tag",
+            "path",
+        ] {
+            before.remove(gone);
+            after.remove(gone);
+        }
+        return before == after && new.is_superset(&old);
+    }
+    before == after && old == new
+}
+
 /// build.rs that does nothing with the feature `rocm`; none if it has no `main`.
 ///
 /// # Errors
@@ -288,6 +403,13 @@ mod tests {
         );
         assert!(manifest.text.contains("# kept") && manifest.text.contains("[workspace]"));
         assert_eq!(manifest.notes.len(), 4, "{:?}", manifest.notes);
+        assert_eq!(differences(text, &manifest.text), [] as [&str; 0]);
+        let without = manifest
+            .text
+            .replace("default = [\"cuda\"]", "")
+            .replace("half = \"2\"", "half = \"3\"");
+        let found = differences(text, &without);
+        assert_eq!(found.len(), 3, "{found:?}");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A whole crate: units and launchers in `src/rocm`, the feature `rocm`, and notes on what is left.
 
-mod files;
+pub(super) mod files;
 mod manifest;
 mod notes;
 mod rust;

@@ -42,6 +42,10 @@ pub fn verify(original: &Sources, ported: &Path) -> Result<Vec<String>, PackageE
             found.push(format!("{name} differs without the feature rocm"));
         }
     }
+    let manifest = |root: &Path| std::fs::read_to_string(root.join("Cargo.toml")).ok();
+    if let (Some(before), Some(after)) = (manifest(&original.root), manifest(ported)) {
+        found.extend(super::manifest::differences(&before, &after));
+    }
     Ok(found)
 }
 
