@@ -75,6 +75,8 @@ fn a_published_crate_runs_on_both_widths() {
         std::fs::remove_dir_all(&folder).expect("an old copy to go");
     }
     let (out, origin) = (folder.to_string_lossy(), repository.to_string_lossy());
+    run(Command::new(env!("CARGO_BIN_EXE_rocm-port")).args(["scan", CRATE]));
+    run(Command::new(env!("CARGO_BIN_EXE_rocm-port")).args(["scan", "--explain", "W3"]));
     run(&mut port(&["--out", &out, "--candle-rocm", &origin]));
     run(&mut port(&["--verify", &out]));
     let notes = std::fs::read_to_string(folder.join("PORTING.md")).expect("notes");
@@ -82,6 +84,11 @@ fn a_published_crate_runs_on_both_widths() {
         notes.contains("Nothing is left to be done by hand"),
         "{notes}"
     );
+
+    // The guide's line compiles for all archs; one is enough to see that it works.
+    let mut check = Command::new(env!("CARGO_BIN_EXE_rocm-port"));
+    check.args(["check", "--compile", "gfx942", "src/rocm/rotary.json"]);
+    run(check.current_dir(&folder));
 
     std::fs::write(folder.join("tests/more.rs"), MORE).expect("a test");
     let manifest = folder.join("Cargo.toml");
