@@ -348,12 +348,11 @@ fn binary(name: &str, format: Format) -> Case {
             ];
             let sum = add(a, b);
             let one = format.of(1.0, Mode::Nearest);
-            let saturated = if !(value(sum) > 0.0) {
-                0
-            } else if value(sum) > 1.0 {
-                one
-            } else {
-                sum
+            // NaN becomes zero.
+            let saturated = match value(sum) {
+                v if v > 1.0 => one,
+                v if v > 0.0 => sum,
+                _ => 0,
             };
             vec![
                 sum as u32,
