@@ -93,16 +93,13 @@ fn directive_text(
     let (name, rest) = directive(line);
     let offset = line.len() - rest.len();
     if name == "include" {
-        let known = HEADERS
-            .iter()
-            .find(|(header, _)| rest == format!("<{header}>") || rest == format!("\"{header}\""));
-        return match known {
-            Some((_, to)) => {
-                result.replaced += 1;
-                format!("{}<{to}>", &line[..offset])
-            }
-            None => line.to_string(),
-        };
+        let found = HEADERS.iter().find_map(|(header, to)| {
+            let quoted = rest.strip_prefix(&format!("\"{header}\""));
+            let after = rest.strip_prefix(&format!("<{header}>")).or(quoted)?;
+            Some(format!("{}<{to}>{after}", &line[..offset]))
+        });
+        result.replaced += usize::from(found.is_some());
+        return found.unwrap_or_else(|| line.to_string());
     }
     // A macro's body is tokens, too; what `#` begins in it makes text of a parameter.
     let mut out = String::new();
@@ -166,7 +163,7 @@ mod tests {
     #[test]
     fn names_are_translated_and_the_rest_stays() {
         let text = "\
-#include <cuda_runtime.h>
+#include <cuda_runtime.h>  // why
 #include \"own.h\"
 #define CHECK(x) do { cudaError_t e = (x); \\
   if (e != cudaSuccess) fail(cudaGetErrorString(e)); } while (0) // cudaFree
@@ -184,7 +181,7 @@ void f(cudaStream_t s, int n) {
         assert_eq!(
             translated.text,
             "\
-#include <hip/hip_runtime.h>
+#include <hip/hip_runtime.h>  // why
 #include \"own.h\"
 #define CHECK(x) do { hipError_t e = (x); \\
   if (e != hipSuccess) fail(hipGetErrorString(e)); } while (0) // cudaFree
