@@ -271,6 +271,28 @@ pub fn align(random: &mut Random) -> Vec<Row> {
         .size(count)
         .output(Output::exact(I32, whole(&sums)))
         .ints(&[room])];
+    // Several tokens for an expert: whoever comes first takes the next place.
+    let tokens = (0..count).map(|token| token as f64);
+    let sorted = tokens.chain(std::iter::repeat_n(999., room - count));
+    let after: Vec<usize> = (0..experts).map(|e| sums[e] + of(e)).collect();
+    rows.push(
+        Row::new("count_and_sort_expert_tokens_kernel")
+            .grid([1, 2, 1])
+            .block([64, 1, 1])
+            .input(&Data::whole(I32, ids.iter().copied()))
+            .output(
+                Output::exact(I32, sorted)
+                    .over(Data::new(I32, vec![999.; room]))
+                    .any_order(),
+            )
+            .output(
+                Output::exact(I32, whole(&after))
+                    .over(Data::whole(I32, sums[..experts].iter().copied())),
+            )
+            .size(count)
+            .ints(&[experts])
+            .about("several tokens for an expert"),
+    );
     // One token for each expert at most, so that there is one right order.
     let order = Data::shuffled(Type::I32, experts, random);
     let mut sorted = vec![999.; experts * block];
