@@ -41,6 +41,32 @@ files! {
     };
     fill: CANDLE, "src/fill.cu", elementwise::fill;
     indexing: CANDLE, "src/indexing.cu", indexing::indexing;
+    reduce: CANDLE, "src/reduce.cu", |random| {
+        [reduce::extremes_and_sums(random), reduce::norms(random), reduce::rope(random)].concat()
+    };
+    sort: CANDLE, "src/sort.cu", indexing::sort;
+    ternary: CANDLE, "src/ternary.cu", elementwise::ternary;
+    unary: CANDLE, "src/unary.cu", elementwise::unary;
+    moe_align: CANDLE, "src/moe/moe_align.cu", moe::align;
+    moe_gguf: CANDLE, "src/moe/moe_gguf.cu", moe::gguf;
+    moe_wmma: CANDLE, "src/moe/moe_wmma.cu", moe::wmma;
+    moe_wmma_gguf: CANDLE, "src/moe/moe_wmma_gguf.cu", moe::wmma_gguf;
+    rotary: "candle-rotary@0.0.1", "kernels/rotary.cu", rotary::rotary;
+    layer_norm: "candle-layer-norm@0.0.1", "kernels/ln_api.cu", layer_norm::all;
+}
+
+/// Files with hundreds of kernels that are made from one template.
+macro_rules! sampled {
+    ($($name:ident: $package:expr, $path:expr, $rows:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            let file = File::new($path, $rows);
+            run::run($package, &File { sampled: true, ..file });
+        })*
+    };
+}
+
+sampled! {
     quantized: CANDLE, "src/quantized.cu", |random| {
         let products = quantized::quantized_vectors(random);
         let products = products.into_iter().filter(|row| !row.kernel.starts_with("mmvq"));
@@ -53,28 +79,17 @@ files! {
         ]
         .concat()
     };
-    reduce: CANDLE, "src/reduce.cu", |random| {
-        [reduce::extremes_and_sums(random), reduce::norms(random), reduce::rope(random)].concat()
-    };
-    sort: CANDLE, "src/sort.cu", indexing::sort;
-    ternary: CANDLE, "src/ternary.cu", elementwise::ternary;
-    unary: CANDLE, "src/unary.cu", elementwise::unary;
     mmvq_gguf: CANDLE, "src/mmvq_gguf.cu", |random| {
         let rows = quantized::quantized_vectors(random);
         rows.into_iter().filter(|row| row.kernel.starts_with("mmvq")).collect()
     };
-    moe_align: CANDLE, "src/moe/moe_align.cu", moe::align;
-    moe_gguf: CANDLE, "src/moe/moe_gguf.cu", moe::gguf;
-    moe_wmma: CANDLE, "src/moe/moe_wmma.cu", moe::wmma;
-    moe_wmma_gguf: CANDLE, "src/moe/moe_wmma_gguf.cu", moe::wmma_gguf;
-    rotary: "candle-rotary@0.0.1", "kernels/rotary.cu", rotary::rotary;
-    layer_norm: "candle-layer-norm@0.0.1", "kernels/ln_api.cu", layer_norm::all;
 }
 
 /// Kernels with matrix instructions take their branch for GPUs without.
 macro_rules! products {
-    ($($name:ident: $path:expr, $rows:expr;)*) => {
+    ($($(#[$attribute:meta])? $name:ident: $path:expr, $rows:expr;)*) => {
         $(#[test]
+        $(#[$attribute])?
         fn $name() {
             let file = File::new(concat!("src/mmq_gguf/", $path), $rows);
             run::run(CANDLE, &File { arch: 610, ..file });
@@ -84,14 +99,23 @@ macro_rules! products {
 
 products! {
     mmq_quantize: "mmq_quantize.cu", products::quantize;
-    mmq_q4_0: "mmq_instance_q4_0.cu", |random| products::all("q4_0", random);
-    mmq_q4_1: "mmq_instance_q4_1.cu", |random| products::all("q4_1", random);
-    mmq_q5_0: "mmq_instance_q5_0.cu", |random| products::all("q5_0", random);
-    mmq_q5_1: "mmq_instance_q5_1.cu", |random| products::all("q5_1", random);
-    mmq_q8_0: "mmq_instance_q8_0.cu", |random| products::all("q8_0", random);
-    mmq_q2_k: "mmq_instance_q2_k.cu", |random| products::all("q2_K", random);
-    mmq_q3_k: "mmq_instance_q3_k.cu", |random| products::all("q3_K", random);
     mmq_q4_k: "mmq_instance_q4_k.cu", |random| products::all("q4_K", random);
+    #[ignore = "as mmq_q4_k, of another format: run with --include-ignored"]
+    mmq_q4_0: "mmq_instance_q4_0.cu", |random| products::all("q4_0", random);
+    #[ignore = "as mmq_q4_k, of another format: run with --include-ignored"]
+    mmq_q4_1: "mmq_instance_q4_1.cu", |random| products::all("q4_1", random);
+    #[ignore = "as mmq_q4_k, of another format: run with --include-ignored"]
+    mmq_q5_0: "mmq_instance_q5_0.cu", |random| products::all("q5_0", random);
+    #[ignore = "as mmq_q4_k, of another format: run with --include-ignored"]
+    mmq_q5_1: "mmq_instance_q5_1.cu", |random| products::all("q5_1", random);
+    #[ignore = "as mmq_q4_k, of another format: run with --include-ignored"]
+    mmq_q8_0: "mmq_instance_q8_0.cu", |random| products::all("q8_0", random);
+    #[ignore = "as mmq_q4_k, of another format: run with --include-ignored"]
+    mmq_q2_k: "mmq_instance_q2_k.cu", |random| products::all("q2_K", random);
+    #[ignore = "as mmq_q4_k, of another format: run with --include-ignored"]
+    mmq_q3_k: "mmq_instance_q3_k.cu", |random| products::all("q3_K", random);
+    #[ignore = "as mmq_q4_k, of another format: run with --include-ignored"]
     mmq_q5_k: "mmq_instance_q5_k.cu", |random| products::all("q5_K", random);
+    #[ignore = "as mmq_q4_k, of another format: run with --include-ignored"]
     mmq_q6_k: "mmq_instance_q6_k.cu", |random| products::all("q6_K", random);
 }

@@ -20,6 +20,9 @@ pub struct File {
     pub defines: &'static [&'static str],
     /// Folders with headers.
     pub includes: &'static [&'static str],
+    /// Whether launches are of some kernels only, unless everything is to run: the others get no entry then, and
+    /// numbers of the docs are not looked at.
+    pub sampled: bool,
     /// Launches of its kernels.
     pub rows: fn(&mut Random) -> Vec<Row>,
 }
@@ -32,8 +35,16 @@ impl File {
             arch: 890,
             defines: &[],
             includes: &[],
+            sampled: false,
             rows,
         }
+    }
+}
+
+impl File {
+    /// Whether this run is of a part of its kernels.
+    fn is_part(&self) -> bool {
+        self.sampled && !full()
     }
 }
 
@@ -196,6 +207,14 @@ pub fn run(package: &str, file: &File) {
     let rows = (file.rows)(&mut Random(7));
     let instances = kernels.iter().map(|kernel| kernel.instances.len()).sum();
     let added = choose(kernels, &rows);
+    let named = |row: &Row| Instance {
+        kernel: row.kernel.clone(),
+        template: Vec::new(),
+    };
+    let only = match file.is_part() {
+        true => rows.iter().map(named).collect(),
+        false => Vec::new(),
+    };
     let ported = unit(
         &project,
         file.path,
@@ -204,7 +223,7 @@ pub fn run(package: &str, file: &File) {
             defines: owned(file.defines),
             includes: owned(file.includes),
             instances: added,
-            ..Default::default()
+            only,
         },
     )
     .expect("the file can be ported");
@@ -369,6 +388,7 @@ impl Run<'_> {
         assert!(lost.is_empty(), "known, but not found: {lost:#?}");
         let unseen: Vec<&str> = kernels
             .iter()
+            .filter(|k| named(k) || !self.file.is_part())
             .filter(|k| launched(k) && !ran(k, false) && !ran(k, true))
             .map(|k| k.name.as_str())
             .collect();

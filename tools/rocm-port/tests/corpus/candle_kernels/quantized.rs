@@ -4,6 +4,7 @@ use crate::data::{Data, Type, Type::*};
 use crate::ggml::{random_q8_1, Format, ALL, Q8_0, Q8_K};
 use crate::random::Random;
 use crate::rows::{Output, Row};
+use crate::run::full;
 use half::f16;
 
 /// Elements of a row: more than one block of each format, and a multiple of what products take at once.
@@ -166,7 +167,7 @@ pub fn quantize(name: &str, kind: Type, random: &mut Random) -> Row {
         .ints(&[length, padded])
 }
 
-/// Launches of products of blocks with one to eight vectors in Q8_1.
+/// Launches of products of blocks with one to eight vectors in Q8_1, or some of them.
 pub fn quantized_vectors(random: &mut Random) -> Vec<Row> {
     let mut rows = vec![quantize("quantize_q8_1", F32, random)];
     for kind in [BF16, F16, F32] {
@@ -177,7 +178,7 @@ pub fn quantized_vectors(random: &mut Random) -> Vec<Row> {
         ));
     }
     for (word, format) in ALL {
-        for vectors in 1..=8 {
+        for &vectors in vectors {
             // Kernels of several columns read rows in pairs.
             let count = if vectors == 1 { 3 } else { 4 };
             let blocks = format.random(count * LENGTH, random);
