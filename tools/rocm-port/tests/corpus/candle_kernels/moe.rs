@@ -263,7 +263,7 @@ pub fn align(random: &mut Random) -> Vec<Row> {
         .grid([2, 1, 1])
         .block([1024, 1, 1])
         .shared(padded * 4)
-        .input(&Data::whole(I32, ids))
+        .input(&Data::whole(I32, ids.iter().copied()))
         .output(Output::exact(I32, vec![count as f64; room]))
         .output(Output::exact(I32, owners))
         .output(Output::exact(I32, [total as f64]))

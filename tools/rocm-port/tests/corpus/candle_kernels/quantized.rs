@@ -169,6 +169,11 @@ pub fn quantize(name: &str, kind: Type, random: &mut Random) -> Row {
 
 /// Launches of products of blocks with one to eight vectors in Q8_1, or some of them.
 pub fn quantized_vectors(random: &mut Random) -> Vec<Row> {
+    let vectors: &[usize] = if full() {
+        &[1, 2, 3, 4, 5, 6, 7, 8]
+    } else {
+        &[1, 3, 8]
+    };
     let mut rows = vec![quantize("quantize_q8_1", F32, random)];
     for kind in [BF16, F16, F32] {
         rows.push(quantize(
