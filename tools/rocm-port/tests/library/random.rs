@@ -77,7 +77,7 @@ fn unit(x: u32) -> f64 {
 }
 
 fn unit_of_two(x: u32, y: u32) -> f64 {
-    (x as u64 ^ (y as u64) << 21) as f64 * 2f64.powi(-53) + 2f64.powi(-54)
+    (x as u64 ^ ((y as u64) << 21)) as f64 * 2f64.powi(-53) + 2f64.powi(-54)
 }
 
 fn box_muller(radius: f64, angle: f64) -> [f64; 2] {

@@ -63,7 +63,7 @@ fn radix_sorts_are_stable_for_every_type() {
     };
     let i32s: Vec<i32> = make(288).iter().map(|&x| x as i32 * 30_000_000).collect();
     let u8s: Vec<u8> = make(100).iter().map(|&x| (x * 2 + 128) as u8).collect();
-    let i64s: Vec<i64> = make(128).iter().map(|&x| x << 57 | 5).collect();
+    let i64s: Vec<i64> = make(128).iter().map(|&x| (x << 57) | 5).collect();
     let f32s: Vec<f32> = make(1024).iter().map(|&x| special(x) as f32).collect();
     let f64s: Vec<f64> = make(32).iter().map(|&x| special(x)).collect();
     let f16s: Vec<f16> = make(128)
@@ -76,11 +76,11 @@ fn radix_sorts_are_stable_for_every_type() {
         .collect();
     both_waves("sort.hip", UNIT, |device| {
         radix(device, "radix_i32", [96, 1, 1], &i32s, 32, |x| {
-            (x as u32 ^ 1 << 31) as u64
+            (x as u32 ^ (1 << 31)) as u64
         });
         radix(device, "radix_u8", [50, 1, 1], &u8s, 8, |x| x as u64);
         radix(device, "radix_i64", [16, 4, 1], &i64s, 64, |x| {
-            x as u64 ^ 1 << 63
+            x as u64 ^ (1 << 63)
         });
         radix(device, "radix_f32", [256, 1, 1], &f32s, 32, |x| {
             float_order(x.to_bits() as u64, 32)

@@ -118,7 +118,7 @@ fn shuffles_of_any_type() {
                 .max_by_key(|&at| (x[at] % 5, Reverse(at)))
                 .unwrap();
             let wanted = [
-                third | ((third + 6) & 255) << 8,
+                third | (((third + 6) & 255) << 8),
                 x[if i % 8 >= 3 { i - 3 } else { i }],
                 x[if i % 8 + 3 <= 7 { i + 3 } else { i }],
                 (i % 32 + 100 * (i / 32)) as i32,
