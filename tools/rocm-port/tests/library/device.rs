@@ -15,6 +15,11 @@ pub const ARCHS: [&str; 4] = ["gfx942", "gfx1030", "gfx1100", "gfx1201"];
 /// Its order of threads; set in the process that `order` starts.
 pub const SEED: &str = "HIP_SIM_SEED";
 
+/// Whether everything runs that takes long, with `FULL=1`: else fewer GPUs, and fewer units in another order.
+pub fn full() -> bool {
+    std::env::var("FULL").is_ok_and(|value| value == "1")
+}
+
 fn start() {
     static START: Once = Once::new();
     START.call_once(|| {
@@ -67,9 +72,15 @@ pub fn on(archs: &[&'static str], name: &str, source: &str, test: impl Fn(&Loade
     }
 }
 
-/// In waves of 64 and of 32.
+/// In waves of 64 and of 32; in another order, unless all is wanted, in those of 64 alone.
 pub fn both_waves(name: &str, source: &str, test: impl Fn(&Loaded)) {
-    on(&["gfx942", "gfx1100"], name, source, test);
+    let both = std::env::var_os(SEED).is_none() || full();
+    on(
+        &["gfx942", "gfx1100"][..1 + both as usize],
+        name,
+        source,
+        test,
+    );
 }
 
 /// The unit's code object: compiled by the first test that wants it.
