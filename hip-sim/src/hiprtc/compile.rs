@@ -207,7 +207,10 @@ fn build(
     if cfg!(target_arch = "x86_64") {
         compile.arg("-mtls-dialect=gnu2");
     }
-    if translated.strip_prefix("// ").is_some_and(|t| t.starts_with(NO_STRICT_ALIASING)) {
+    if translated
+        .strip_prefix("// ")
+        .is_some_and(|t| t.starts_with(NO_STRICT_ALIASING))
+    {
         compile.arg(NO_STRICT_ALIASING);
     }
     if check {

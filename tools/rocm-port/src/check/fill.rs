@@ -265,7 +265,7 @@ impl Blocks {
         let fits = |&(at, dtype): &(usize, DType)| {
             (at.checked_add(dtype.size())).is_some_and(|end| end <= self.bytes)
         };
-        if self.bytes == 0 || bytes % self.bytes != 0 || !self.scales.iter().all(fits) {
+        if self.bytes == 0 || !bytes.is_multiple_of(self.bytes) || !self.scales.iter().all(fits) {
             return Err(format!(
                 "blocks of {} bytes with scales at {:?} do not make up {bytes} bytes",
                 self.bytes, self.scales

@@ -194,23 +194,6 @@ fn check_unit(
     Ok(check.run()?)
 }
 
-/// Options for the compilers.
-fn options_of(options: &Options) -> Vec<String> {
-    let words = options
-        .options
-        .iter()
-        .flat_map(|all| all.split_whitespace())
-        .map(str::to_string);
-    // What was ported has its macros in its text; a text as it is has not.
-    let defines = options
-        .reading
-        .options()
-        .defines
-        .into_iter()
-        .map(|define| format!("-D{define}"));
-    words.chain(defines).collect()
-}
-
 fn print(options: &Options, reports: &[Report]) {
     if options.json {
         let all: Vec<String> = reports.iter().map(Report::json).collect();

@@ -293,11 +293,11 @@ impl Walk<'_> {
                 {
                     item.is_type = true;
                 }
-                (Kind::Word, "template") => {
-                    if tokens.get(at + 1).is_some_and(|next| self.is(next, "<")) {
-                        at = self.angles(tokens, at + 1, end);
-                        item.head = at + 1;
-                    }
+                (Kind::Word, "template")
+                    if tokens.get(at + 1).is_some_and(|next| self.is(next, "<")) =>
+                {
+                    at = self.angles(tokens, at + 1, end);
+                    item.head = at + 1;
                 }
                 (Kind::Punct, "=") if item.parameters.is_none() => {
                     let operator = tokens[start..at].iter().rev().take(2);

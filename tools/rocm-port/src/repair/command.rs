@@ -192,7 +192,11 @@ impl Checker for CommandChecker {
         }
         let report: Value = serde_json::from_slice(&output)
             .map_err(|e| failed(format!("the report of the checks is no JSON: {e}")))?;
-        let (mut findings, checked, without) = read(&report)?;
+        let Said {
+            mut findings,
+            checked,
+            without,
+        } = read(&report)?;
         self.notes.extend(without);
         if !findings.is_empty() {
             // Rules say what to look at; without anything wrong they are no reason to change a file.
@@ -262,8 +266,16 @@ fn tail(text: &str) -> String {
     lines[lines.len().saturating_sub(20)..].join("\n")
 }
 
-/// What the reports of `check --json` say: findings, what was checked, and what is not compared with anything.
-fn read(reports: &Value) -> Result<(Vec<Finding>, BTreeSet<String>, Vec<String>), CheckError> {
+/// What the reports of `check --json` say.
+struct Said {
+    findings: Vec<Finding>,
+    checked: BTreeSet<String>,
+    /// Of each kernel that is compared with nothing, a sentence.
+    without: Vec<String>,
+}
+
+/// Reads the reports of `check --json`.
+fn read(reports: &Value) -> Result<Said, CheckError> {
     let list = |value: &Value, key: &str| -> Vec<Value> {
         let list = value.get(key).and_then(Value::as_array);
         list.cloned().unwrap_or_default()
@@ -320,7 +332,11 @@ fn read(reports: &Value) -> Result<(Vec<Finding>, BTreeSet<String>, Vec<String>)
             });
         }
     }
-    Ok((findings, checked, without))
+    Ok(Said {
+        findings,
+        checked,
+        without,
+    })
 }
 
 /// The class of a kind of `check`; one that is not known is taken for a wrong result.

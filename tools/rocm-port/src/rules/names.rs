@@ -60,7 +60,7 @@ pub(crate) fn in_shim(name: &str) -> bool {
 }
 
 /// All names that a text declares anywhere: functions, types, variables, parameters, fields, enumerators.
-pub(super) fn declared<'s>(parsed: &'s Parsed) -> HashSet<&'s str> {
+pub(super) fn declared(parsed: &Parsed) -> HashSet<&str> {
     let source = parsed.source.as_str();
     let mut names: HashSet<&str> = HashSet::new();
     walk(parsed.tree.root_node(), |node| {

@@ -23,7 +23,7 @@ pub const FILE: &str = "#include \"port/cuda.h\"\n\
     int i = blockIdx.x * blockDim.x + threadIdx.x;\n    if (i < n) y[i] = change(x[i]);\n}\n";
 
 /// The diff of an answer.
-pub fn diff(removed: &str, added: &str) -> String {
+pub(crate) fn diff(removed: &str, added: &str) -> String {
     let lines = |sign: char, text: &str| -> String {
         let lines = text.lines().map(|line| format!("{sign}{line}\n"));
         lines.collect()
@@ -32,12 +32,12 @@ pub fn diff(removed: &str, added: &str) -> String {
     format!("```diff\n--- a/twice.hip\n+++ b/twice.hip\n@@ -1,1 +1,1 @@\n{changes}```\n")
 }
 
-pub fn right() -> String {
+pub(crate) fn right() -> String {
     diff("    return v;", "    return v + v;")
 }
 
 /// What a text of [`FILE`] computes, as the checks would see it.
-pub struct Judge {
+pub(crate) struct Judge {
     /// Seeds of the checks so far.
     pub seeds: Vec<u64>,
     /// The digest of the tests.
@@ -45,7 +45,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             seeds: Vec::new(),
             tests: "tests".into(),
@@ -53,7 +53,7 @@ impl Judge {
     }
 }
 
-pub fn finding(class: Class, message: &str) -> Finding {
+pub(crate) fn finding(class: Class, message: &str) -> Finding {
     Finding {
         class,
         id: "reference".into(),
@@ -101,7 +101,7 @@ impl Checker for Judge {
     }
 }
 
-pub fn endpoint(server: &Server) -> Endpoint {
+pub(crate) fn endpoint(server: &Server) -> Endpoint {
     Endpoint {
         url: server.url(),
         model: "scripted".into(),
@@ -115,13 +115,13 @@ pub fn endpoint(server: &Server) -> Endpoint {
 }
 
 /// Runs a repair of [`FILE`].
-pub fn repair(endpoint: &Endpoint, judge: &mut Judge, rounds: usize) -> State {
+pub(crate) fn repair(endpoint: &Endpoint, judge: &mut Judge, rounds: usize) -> State {
     let mut state = State::new("twice.hip", FILE, Some(endpoint.name()), (2.0, 10.0));
     go_on(endpoint, judge, &mut state, rounds).unwrap();
     state
 }
 
-pub fn go_on(
+pub(crate) fn go_on(
     endpoint: &Endpoint,
     judge: &mut Judge,
     state: &mut State,
@@ -134,7 +134,7 @@ pub fn go_on(
     bounded(endpoint, judge, state, limits, &Stop::default())
 }
 
-pub fn bounded(
+pub(crate) fn bounded(
     endpoint: &Endpoint,
     judge: &mut Judge,
     state: &mut State,

@@ -54,8 +54,6 @@ pub(super) struct Rewritten {
     pub text: String,
     /// Line and reason of what somebody has to look at.
     pub open: Vec<(usize, String)>,
-    /// Items that got a counterpart.
-    pub items: usize,
 }
 
 /// Adds counterparts to a file; none if it needs none.
@@ -98,7 +96,6 @@ pub(super) fn rewrite(
     Ok(Some(Rewritten {
         text: result,
         open: writer.open,
-        items: writer.items,
     }))
 }
 

@@ -181,7 +181,7 @@ impl Endpoint {
         let text = format!("{address} answered {status}{said}");
         match status {
             429 | 500 | 502 | 503 | 504 | 529 => Err((AskError::Unusable(text), Some(wait))),
-            300..400 => Err(never(format!(
+            300..=399 => Err(never(format!(
                 "{text}: redirects are not followed, give the final URL"
             ))),
             401 | 403 => Err(never(format!("{text}: is the key of --api-key-env right?"))),

@@ -110,7 +110,8 @@ fn the_frame_stays() {
 #[test]
 fn device_code_only_computes() {
     use Reason::*;
-    let cases: [(&str, fn(&Reason) -> bool); 27] = [
+    type Case = (&'static str, fn(&Reason) -> bool);
+    let cases: [Case; 27] = [
         ("asm volatile(\"nop\");", |r| matches!(r, Word(_))),
         ("system(\"id\");", |r| matches!(r, Text(_))),
         ("char c[3] = {105, 100, 0}; system(c);", |r| {
