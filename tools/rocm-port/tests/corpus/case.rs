@@ -8,7 +8,6 @@ use rocm_port::check::{dims, Case, DType, Field, Fill, Role, Tolerance, Word};
 fn dtype(kind: Type) -> DType {
     match kind {
         Type::U8 => DType::U8,
-        Type::I8 => DType::I8,
         Type::U32 => DType::U32,
         Type::U64 => DType::U64,
         Type::I16 => DType::I16,

@@ -7,7 +7,6 @@ use half::{bf16, f16};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {
     U8,
-    I8,
     U32,
     U64,
     I16,
@@ -27,7 +26,6 @@ impl Type {
     pub fn word(self) -> &'static str {
         match self {
             U8 => "u8",
-            I8 => "i8",
             U32 => "u32",
             U64 => "u64",
             I16 => "i16",
@@ -44,7 +42,7 @@ impl Type {
     /// Bytes of an element.
     pub fn bytes(self) -> usize {
         match self {
-            U8 | I8 | F8 => 1,
+            U8 | F8 => 1,
             I16 | F16 | BF16 => 2,
             U32 | I32 | F32 => 4,
             U64 | I64 | F64 => 8,
@@ -72,7 +70,7 @@ impl Type {
     pub fn encode(self, value: f64) -> Vec<u8> {
         let bits = value as i128;
         match self {
-            U8 | I8 => vec![bits as u8],
+            U8 => vec![bits as u8],
             I16 => (bits as i16).to_le_bytes().to_vec(),
             U32 | I32 => (bits as i32).to_le_bytes().to_vec(),
             U64 | I64 => (bits as i64).to_le_bytes().to_vec(),
@@ -91,7 +89,6 @@ impl Type {
         }
         match self {
             U8 => f64::from(bytes[0]),
-            I8 => f64::from(bytes[0] as i8),
             I16 => f64::from(i16::from_le_bytes(array(bytes))),
             U32 => f64::from(u32::from_le_bytes(array(bytes))),
             I32 => f64::from(i32::from_le_bytes(array(bytes))),

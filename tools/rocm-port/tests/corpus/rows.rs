@@ -211,11 +211,6 @@ impl Row {
         self.argument(Argument::Output(output))
     }
 
-    /// A buffer of addresses.
-    pub fn table(self, buffers: Vec<Argument>) -> Self {
-        self.argument(Argument::Table(buffers))
-    }
-
     pub fn structure(self, bytes: Vec<u8>, buffers: Vec<(usize, Argument)>) -> Self {
         self.argument(Argument::Structure(bytes, buffers))
     }

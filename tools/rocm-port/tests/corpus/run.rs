@@ -10,6 +10,9 @@ use rocm_port::port::{unit, Instance, UnitOptions};
 use rocm_port::{parse, rules, source};
 use std::collections::{BTreeMap, BTreeSet};
 
+/// The path of a CUDA file in its crate, and launches of its kernels.
+pub type Rows = (&'static str, fn(&mut Random) -> Vec<Row>);
+
 /// A CUDA file of a crate, and what is known of it.
 pub struct File {
     /// Path in the crate.

@@ -25,7 +25,7 @@ fn docs() -> PathBuf {
 }
 
 /// The crate's section: from its heading to the next.
-fn section<'a>(text: &'a str, package: &str) -> Option<std::ops::Range<usize>> {
+fn section(text: &str, package: &str) -> Option<std::ops::Range<usize>> {
     let heading = format!("## {}\n", package.replace('@', " "));
     let start = text.find(&heading)?;
     let end = text[start + 3..].find("\n## ").map(|at| start + 3 + at + 1);

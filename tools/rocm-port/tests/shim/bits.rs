@@ -194,10 +194,10 @@ fn scalars(a: u32, b: u32, c: u32) -> Vec<u32> {
         } else {
             (pair >> (c & 63)) as u32
         },
-        (i64::from(p) * i64::from(q) >> 32) as u32,
-        (u64::from(a) * u64::from(b) >> 32) as u32,
-        (u128::from(l) * u128::from(m) >> 64) as u32,
-        (i128::from(l as i64) * i128::from(m as i64) >> 64) as u32,
+        ((i64::from(p) * i64::from(q)) >> 32) as u32,
+        ((u64::from(a) * u64::from(b)) >> 32) as u32,
+        ((u128::from(l) * u128::from(m)) >> 64) as u32,
+        ((i128::from(l as i64) * i128::from(m as i64)) >> 64) as u32,
         (low24(p) * low24(q)) as u32,
         (a & 0xff_ffff).wrapping_mul(b & 0xff_ffff),
         p.abs_diff(q).wrapping_add(c),

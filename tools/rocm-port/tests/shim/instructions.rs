@@ -40,7 +40,7 @@ fn examples() -> Vec<Example> {
             "mul.hi.s32",
             "d, a, b",
             "d",
-            (i64::from(sa) * i64::from(B) >> 32) as u32,
+            ((i64::from(sa) * i64::from(B)) >> 32) as u32,
         ),
         (
             "mul.wide.u32",
@@ -134,7 +134,7 @@ fn examples() -> Vec<Example> {
             "d",
             0xb800_3e00,
         ),
-        ("cvt.rna.tf32.f32", "d, 1.0009765625f", "d", f(1.0009765625)),
+        ("cvt.rna.tf32.f32", "d, 1.0009765625f", "d", f(1.000_976_6)),
         ("cvt.rni.s32.f32", "d, 2.5f", "d", 2),
         ("cvt.rpi.f32.f32", "r, f", "r", f(2.0)),
         ("cvt.rmi.f64.f64", "w, e", "(float)w", f(2.0)),

@@ -63,8 +63,11 @@ const FUNCTIONS: &[Function] = &[
     ("IDENTITY_erfcinv", |x| x, 0.001, 1.999),
 ];
 
-/// Functions of two numbers; each is tried with x in ±20 and y in ±4.
-const PAIRS: &[(&str, fn(f64, f64) -> f64)] = &[
+/// A function of two numbers.
+type Pair = (&'static str, fn(f64, f64) -> f64);
+
+/// Each is tried with x in ±20 and y in ±4.
+const PAIRS: &[Pair] = &[
     ("fmod", libm::fmod),
     ("remainder", libm::remainder),
     ("atan2", libm::atan2),

@@ -336,7 +336,7 @@ fn in_two_dimensions() -> Case {
         .value("n", DType::I32, "n")
         .reference(|io| {
             let x = io.integers("x");
-            let place = |i: usize| (i % 3 | (i / 3 % 8) << 8 | (i / 24) << 16) as i64;
+            let place = |i: usize| ((i % 3) | ((i / 3 % 8) << 8) | (i / 24) << 16) as i64;
             let y = |i: usize| (place(i / 32 * 32 + 5) + 0x100_0000 + x[i]) as u32;
             io.set_integers("y", (0..x.len()).map(y));
         })

@@ -47,8 +47,11 @@ const UNARY: [(&str, Function, f64, f64, f64); 21] = [
     ),
 ];
 
+/// Name, function, the number that it is given, and as in the table above.
+type UnaryOfTwo = (&'static str, fn(f64, f64) -> f64, f64, f64, f64, f64);
+
 /// The rest of the table: a number more to give.
-const UNARY_OF_TWO: [(&str, fn(f64, f64) -> f64, f64, f64, f64, f64); 2] = [
+const UNARY_OF_TWO: [UnaryOfTwo; 2] = [
     (
         "uelu",
         |x, a| if x > 0. { x } else { a * (x.exp() - 1.) },
@@ -164,7 +167,9 @@ fn strided(data: &Data, layout: &Layout) -> impl Iterator<Item = f64> + use<> {
     layout.all().into_iter().map(move |at| values[at])
 }
 
-const ARITHMETIC: [(&str, fn(f64, f64) -> f64); 6] = [
+type Arithmetic = (&'static str, fn(f64, f64) -> f64);
+
+const ARITHMETIC: [Arithmetic; 6] = [
     ("badd", |x, y| x + y),
     ("bsub", |x, y| x - y),
     ("bmul", |x, y| x * y),
@@ -173,7 +178,9 @@ const ARITHMETIC: [(&str, fn(f64, f64) -> f64); 6] = [
     ("bminimum", f64::min),
 ];
 
-const COMPARISONS: [(&str, fn(&f64, &f64) -> bool); 6] = [
+type Comparison = (&'static str, fn(&f64, &f64) -> bool);
+
+const COMPARISONS: [Comparison; 6] = [
     ("eq", |x, y| x == y),
     ("ne", |x, y| x != y),
     ("lt", |x, y| x < y),

@@ -6,11 +6,10 @@ mod reference;
 mod scan_rows;
 mod sort_rows;
 
-use crate::random::Random;
-use crate::rows::Row;
+use crate::run::Rows;
 
 /// The crate's files and their launches.
-pub fn files() -> Vec<(&'static str, fn(&mut Random) -> Vec<Row>)> {
+pub fn files() -> Vec<Rows> {
     vec![
         ("src/cuda/gdn.cu", delta_rows::all),
         ("src/cuda/ssm.cu", scan_rows::all),

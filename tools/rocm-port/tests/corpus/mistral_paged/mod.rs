@@ -7,11 +7,10 @@ mod mla;
 mod paged_rows;
 mod sinks_rows;
 
-use crate::random::Random;
-use crate::rows::Row;
+use crate::run::Rows;
 
 /// The crate's files and their launches.
-pub fn files() -> Vec<(&'static str, fn(&mut Random) -> Vec<Row>)> {
+pub fn files() -> Vec<Rows> {
     vec![
         ("src/cuda/reshape_and_cache_kernel.cu", cache_rows::store),
         ("src/cuda/gather_kv_cache_kernel.cu", cache_rows::gather),

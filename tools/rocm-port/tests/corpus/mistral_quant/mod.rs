@@ -12,8 +12,7 @@ mod ops_rows;
 mod small_rows;
 
 use crate::data::{Type, Type::*};
-use crate::random::Random;
-use crate::rows::Row;
+use crate::run::Rows;
 
 /// Types of most kernels, as the text calls them, and differences that rounding a result makes.
 const KINDS: [(Type, &str, f64); 3] = [
@@ -23,7 +22,7 @@ const KINDS: [(Type, &str, f64); 3] = [
 ];
 
 /// The crate's files and their launches.
-pub fn files() -> Vec<(&'static str, fn(&mut Random) -> Vec<Row>)> {
+pub fn files() -> Vec<Rows> {
     vec![
         ("kernels/afq/afq.cu", afq_rows::weights),
         ("kernels/afq/afq_gemm.cu", afq_rows::products),

@@ -71,7 +71,8 @@ fn bitwise(kind: Type, name: &str, random: &mut Random) -> Vec<Row> {
             .grid([count.div_ceil(1024), 1, 1])
             .block([1024, 1, 1])
     };
-    let functions: [(&str, fn(i64, i64) -> i64); 3] = [
+    type Bitwise = (&'static str, fn(i64, i64) -> i64);
+    let functions: [Bitwise; 3] = [
         ("bitwise_and__kernel", |a, b| a & b),
         ("bitwise_or__kernel", |a, b| a | b),
         ("bitwise_xor__kernel", |a, b| a ^ b),
