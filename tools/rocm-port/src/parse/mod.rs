@@ -8,6 +8,7 @@ mod deduce;
 mod instances;
 mod launches;
 mod locals;
+mod meaning;
 mod prepare;
 mod preprocess;
 mod reach;
