@@ -80,7 +80,6 @@ pub fn file(sources: &Sources, name: &str, options: &Options) -> Result<SourceFi
 ///
 /// # Errors
 /// If it cannot be read.
-#[allow(dead_code)] // `port` translates host code from it.
 pub(crate) fn text(sources: &Sources, options: &Options, name: &str) -> Result<Text, Error> {
     let reader = Reader::new(sources, &sources.builds(), options)?;
     Ok(reader.file(name)?.text)
