@@ -211,7 +211,8 @@ fn build(
         .strip_prefix("// ")
         .is_some_and(|t| t.starts_with(NO_STRICT_ALIASING))
     {
-        compile.arg(NO_STRICT_ALIASING);
+        // nvcc and clang also take a name in a class that means another thing before it.
+        compile.args([NO_STRICT_ALIASING, "-fpermissive"]);
     }
     if check {
         compile.arg("-fsanitize=kernel-address");
