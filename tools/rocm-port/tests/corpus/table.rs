@@ -11,8 +11,8 @@ const COLUMNS: [&str; 9] = [
     "With edits",
     "Mapped",
     "By hand",
-    "Right in 32 and 64",
-    "Own faults only",
+    "Right",
+    "Faulty",
     "Never launched",
     "Instances",
 ];

@@ -193,8 +193,7 @@ pub fn wmma(random: &mut Random) -> Vec<Row> {
                     .ints(&[EXPERTS, TOP, routes.pairs.len(), count, length]);
                 rows.push(match kind {
                     F16 => row.known(
-                        "from_float converts the bits of the f16 result as a whole number, so f16 outputs are not the \
-                         products",
+                        "from_float takes the bits of an f16 result for a whole number: f16 outputs are wrong",
                     ),
                     _ => row,
                 });

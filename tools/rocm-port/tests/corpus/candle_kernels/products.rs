@@ -137,8 +137,7 @@ fn instance(word: &str, widths: &[usize], random: &mut Random) -> Vec<Row> {
             rows.push(match count % 64 {
                 0 => row,
                 _ => row.known(
-                    "mul_mat_q reads the rows of a tile that are not there from shared memory that nobody wrote, and \
-                     does not use what comes of it",
+                    "rows that a tile lacks are read unwritten from shared memory, and not used",
                 ),
             });
             if ragged && count == 64 {

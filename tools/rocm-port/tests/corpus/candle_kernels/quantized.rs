@@ -289,8 +289,7 @@ pub fn indexed_experts(random: &mut Random) -> Vec<Row> {
                 .ints(&[count, LENGTH, batch, top, LENGTH, inputs]);
             rows.push(match word.as_str() {
                 "q8_0" => row.known(
-                    "indexed_moe_forward counts blocks of 256 also for Q8_0, so experts but the first are read from \
-                     the wrong place",
+                    "indexed_moe_forward counts blocks of 256 for Q8_0 too: wrong for all experts but the first",
                 ),
                 _ => row,
             });
