@@ -1,7 +1,8 @@
 //! The part of candle's CUDA back end and of cudarc that host code of kernels uses, on candle's ROCm back end. Written by
 //! rocm-port.
 
-#![allow(dead_code)]
+// What the crate does not use of it is not worth a warning.
+#![allow(dead_code, unused_imports)]
 
 use super::support::bind;
 use candle::backend::BackendStorage;
