@@ -43,7 +43,9 @@ pub(super) fn rewrite(text: &str) -> Rewritten {
                 }
             })
         } else {
-            shared_attribute(text, &tokens, at).map(|end| (end, Some("__shared__".to_owned())))
+            shared_attribute(text, &tokens, at)
+                .map(|end| (end, Some("__shared__".to_owned())))
+                .or_else(|| member_template(text, &tokens, at))
         };
         let Some((end, call)) = replaced else {
             at += 1;
@@ -71,6 +73,58 @@ fn shared_attribute(text: &str, tokens: &[Token], at: usize) -> Option<usize> {
         .zip(words)
         .all(|(token, word)| token.is(text, word));
     is.then_some(at + words.len())
+}
+
+/// `template f` for the `f` of a call `X<T>::f<N>(…)`: nvcc takes the call without the word, other compilers do not where
+/// `T` is a parameter of the template around it. Where it is none the word does no harm.
+fn member_template(text: &str, tokens: &[Token], at: usize) -> Option<(usize, Option<String>)> {
+    let is = |at: usize, sign| tokens.get(at).is_some_and(|token| token.is(text, sign));
+    let is_word = |at: usize| tokens.get(at).is_some_and(|token| token.kind == Kind::Word);
+    let of_class = at >= 2 && is(at - 1, "::") && is(at - 2, ">");
+    if !of_class || !is_word(at) || !is(at + 1, "<") {
+        return None;
+    }
+    // Back to what the class is called, with its namespaces.
+    let mut first = at - 2;
+    let mut depth = 0usize;
+    loop {
+        match tokens[first].text(text) {
+            ">" => depth += 1,
+            "<" => depth -= 1,
+            ";" | "{" | "}" => return None,
+            _ => {}
+        }
+        first = first.checked_sub(1)?;
+        if depth == 0 {
+            break;
+        }
+    }
+    if !is_word(first) {
+        return None;
+    }
+    while first >= 2 && is(first - 1, "::") && is_word(first - 2) {
+        first -= 2;
+    }
+    // Behind a type this is what is defined, not what is called.
+    let before = first.checked_sub(1)?;
+    let begins = is(before, "return")
+        || tokens[before].kind == Kind::Punct
+            && !["*", "&", ">", "::"].iter().any(|s| is(before, s));
+    let mut close = at + 1;
+    loop {
+        match tokens.get(close)?.text(text) {
+            "<" => depth += 1,
+            ">" => depth -= 1,
+            ";" | "{" | "}" => return None,
+            _ => {}
+        }
+        if depth == 0 {
+            break;
+        }
+        close += 1;
+    }
+    let name = tokens[at].text(text);
+    (begins && is(close + 1, "(")).then(|| (at + 1, Some(format!("template {name}"))))
 }
 
 /// An operand of the statement: its constraint, and the C++ expression.
@@ -402,6 +456,26 @@ mod tests {
             made("asm volatile(\"cp.async.wait_group %0;\\n\" ::\"n\"(n));"),
             "cuda_port::ptx::nothing((n));"
         );
+    }
+
+    #[test]
+    fn members_of_classes_that_depend_are_templates() {
+        assert_eq!(
+            made("{ cast<To, From<N>>::all<8>(x); y = ns::A<T>::f<g<1>, 2>(\n); }"),
+            "{ cast<To, From<N>>::template all<8>(x); y = ns::A<T>::template f<g<1>, 2>(\n); }"
+        );
+        for same in [
+            "template <> void A<int>::f<float>(float x) {}",
+            "template <> A<int>* A<int>::f<float>(float x) {}",
+            "{ A<T>::template f<8>(x); }",
+            "{ A<T>::f(x); }",
+            "{ bool b = A<T>::f < n; }",
+            "{ int n = x > ::f < y > (z); }",
+            "f<8>(x)",
+            "A<T>::f<",
+        ] {
+            assert_eq!(made(same), same);
+        }
     }
 
     #[test]

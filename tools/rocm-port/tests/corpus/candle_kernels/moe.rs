@@ -205,20 +205,29 @@ pub fn wmma(random: &mut Random) -> Vec<Row> {
 
 /// Launches of moe_wmma_gguf.cu.
 pub fn wmma_gguf(random: &mut Random) -> Vec<Row> {
+    const UNWRITTEN: &str =
+        "rows that a tile lacks are read unwritten from shared memory, and not used";
+    const RACE: &str =
+        "no barrier between the products of one block of inputs and the loads of the next: \
+                        warps that are ahead overwrite what others still read";
     let mut rows = offsets(random);
-    let (length, count) = (512, 40);
     for (kind, word) in [(F16, "half"), (BF16, "nv_bfloat16")] {
         for (number, block, format) in FORMATS {
+            let tile = format.elements;
             // A warp takes a block of 32, or of 256 with 32 or 64 threads.
             let threads = if number < 2 { 32 } else { 64 };
-            for weighted in [false, true] {
+            // Two tiles of outputs, the second of which is full or not.
+            for (weighted, count, length, fault) in [
+                (false, 40, tile, Some(UNWRITTEN)),
+                (true, 64, tile, None),
+                (true, 64, 2 * tile, Some(RACE)),
+            ] {
                 let routes = routes(random);
                 let inputs = if weighted { TOKENS * TOP } else { TOKENS };
                 let input = Data::random(kind, inputs * length, -1., 1., random);
                 let blocks = format.random(EXPERTS * count * length, random);
                 let values = format.values(&blocks);
                 let expected = expected(&routes, weighted, &input.values(), length, count, &values);
-                let tile = format.elements;
                 let shared =
                     (32 * tile * 2 * 2 + 32 * format.bytes).next_multiple_of(4) + 32 * 32 * 4;
                 let row = Row::new("moe_gemm_gguf_prefill_kernel")
@@ -226,14 +235,16 @@ pub fn wmma_gguf(random: &mut Random) -> Vec<Row> {
                     .grid([EXPERTS, count.div_ceil(32), 1])
                     .block([threads, 4, 1])
                     .shared(shared);
-                // Weights are made in f16, with three roundings, and become the type: errors of a sum of 512 of them.
+                // Weights are made in f16, with three roundings, and become the type: errors of a sum of up to 512 of them.
                 let largest = values.iter().fold(0., |a: f64, v| a.max(v.abs()));
                 let error = 3. * F16.step() + if kind == BF16 { BF16.step() } else { 0. };
-                rows.push(
-                    tiled(row, &input, |row| row.bytes(&blocks), &routes, weighted)
-                        .output(Output::exact(F32, expected).within(error * largest * 6., 1e-3))
-                        .ints(&[EXPERTS, TOP, routes.pairs.len(), count, length, number]),
-                );
+                let row = tiled(row, &input, |row| row.bytes(&blocks), &routes, weighted)
+                    .output(Output::exact(F32, expected).within(error * largest * 6., 1e-3))
+                    .ints(&[EXPERTS, TOP, routes.pairs.len(), count, length, number]);
+                rows.push(match fault {
+                    None => row,
+                    Some(fault) => row.known(fault),
+                });
             }
         }
     }
