@@ -258,13 +258,16 @@ pub fn run(package: &str, file: &File) {
         .run()
         .expect("a check can be made");
     let outcome = run.outcome(&project.files[0].kernels, instances, &rows, &report);
-    table::record(
-        package,
-        &Outcome {
-            verdicts,
-            ..outcome
-        },
-    );
+    // The docs have the numbers of whole files.
+    if !file.is_part() {
+        table::record(
+            package,
+            &Outcome {
+                verdicts,
+                ..outcome
+            },
+        );
+    }
 }
 
 /// How many kernels of a file are portable, portable with edits, mapped, and by hand.
