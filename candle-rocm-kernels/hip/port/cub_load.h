@@ -109,10 +109,6 @@ template <typename T, int X, int ITEMS, bool = false, int Y = 1, int Z = 1, int 
   private:
     TempStorage& storage;
     int rank = port::library::thread_rank<X, Y, Z>();
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
 
     // Of a warp that is not whole, the items would have no place.
     template <typename Arrangement> static constexpr bool fits = !port::library::same<Arrangement, arrangement::WarpStriped> || THREADS % WARP == 0;
@@ -129,7 +125,7 @@ template <typename T, int X, int ITEMS, bool = false, int Y = 1, int Z = 1, int 
     }
 
   public:
-    PORT_FN BlockExchange() : storage(own_storage()) {}
+    PORT_FN BlockExchange() : storage(port::library::own_storage<BlockExchange>()) {}
     PORT_FN explicit BlockExchange(TempStorage& s) : storage(s) {}
 
 #define PORT_EXCHANGE(before, after)                                                                                        \
@@ -182,10 +178,6 @@ template <typename T, int X, int ITEMS, BlockLoadAlgorithm ALGORITHM = BLOCK_LOA
   private:
     TempStorage& storage;
     int rank = port::library::thread_rank<X, Y, Z>();
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
     template <typename From, typename... Rest> PORT_FN void load(From from, T (&items)[ITEMS], Rest... rest) {
         if constexpr (TRANSPOSES || ALGORITHM == BLOCK_LOAD_STRIPED) {
             LoadDirectStriped<X * Y * Z>(rank, from, items, rest...);
@@ -199,7 +191,7 @@ template <typename T, int X, int ITEMS, BlockLoadAlgorithm ALGORITHM = BLOCK_LOA
     }
 
   public:
-    PORT_FN BlockLoad() : storage(own_storage()) {}
+    PORT_FN BlockLoad() : storage(port::library::own_storage<BlockLoad>()) {}
     PORT_FN explicit BlockLoad(TempStorage& s) : storage(s) {}
     template <typename From> PORT_FN void Load(From from, T (&items)[ITEMS]) { load(from, items); }
     template <typename From> PORT_FN void Load(From from, T (&items)[ITEMS], int valid) { load(from, items, valid); }
@@ -220,13 +212,9 @@ template <typename T, int X, int ITEMS, BlockStoreAlgorithm ALGORITHM = BLOCK_ST
   private:
     TempStorage& storage;
     int rank = port::library::thread_rank<X, Y, Z>();
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
 
   public:
-    PORT_FN BlockStore() : storage(own_storage()) {}
+    PORT_FN BlockStore() : storage(port::library::own_storage<BlockStore>()) {}
     PORT_FN explicit BlockStore(TempStorage& s) : storage(s) {}
     template <typename To> PORT_FN void Store(To to, T (&items)[ITEMS], int valid = arrangement::ALL) {
         if constexpr (TRANSPOSES) {

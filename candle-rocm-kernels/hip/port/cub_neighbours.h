@@ -21,10 +21,6 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockDiscontin
   private:
     TempStorage& storage;
     int rank = port::library::thread_rank<X, Y, Z>();
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
     // An operator may take the index of its second item, too.
     template <typename Op> static PORT_FN auto differ(Op& op, const T& a, const T& b, int at, int) -> decltype(op(a, b, at), true) { return op(a, b, at); }
     template <typename Op> static PORT_FN bool differ(Op& op, const T& a, const T& b, int, long) { return op(a, b); }
@@ -59,7 +55,7 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockDiscontin
     }
 
   public:
-    PORT_FN BlockDiscontinuity() : storage(own_storage()) {}
+    PORT_FN BlockDiscontinuity() : storage(port::library::own_storage<BlockDiscontinuity>()) {}
     PORT_FN explicit BlockDiscontinuity(TempStorage& s) : storage(s) {}
 
     template <int N, typename Flag, typename Op> PORT_FN void FlagHeads(Flag (&flags)[N], T (&in)[N], Op op) { share(in), heads(flags, in, op, nullptr); }
@@ -96,10 +92,6 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockAdjacentD
   private:
     TempStorage& storage;
     int rank = port::library::thread_rank<X, Y, Z>();
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
     // Items from `valid` on, and one without a neighbour, stay as they are.
     template <int N, typename Out, typename Op> PORT_FN void left(T (&in)[N], Out (&out)[N], Op op, int valid, const T* before) {
         storage.last[rank] = in[N - 1];
@@ -125,7 +117,7 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockAdjacentD
     static constexpr int ALL = arrangement::ALL;
 
   public:
-    PORT_FN BlockAdjacentDifference() : storage(own_storage()) {}
+    PORT_FN BlockAdjacentDifference() : storage(port::library::own_storage<BlockAdjacentDifference>()) {}
     PORT_FN explicit BlockAdjacentDifference(TempStorage& s) : storage(s) {}
     template <int N, typename Out, typename Op> PORT_FN void SubtractLeft(T (&in)[N], Out (&out)[N], Op op) { left(in, out, op, ALL, nullptr); }
     template <int N, typename Out, typename Op> PORT_FN void SubtractLeft(T (&in)[N], Out (&out)[N], Op op, T before) { left(in, out, op, ALL, &before); }
@@ -151,13 +143,9 @@ template <typename T, int X, int Y = 1, int Z = 1, int = 0> class BlockShuffle {
   private:
     TempStorage& storage;
     int rank = port::library::thread_rank<X, Y, Z>();
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
 
   public:
-    PORT_FN BlockShuffle() : storage(own_storage()) {}
+    PORT_FN BlockShuffle() : storage(port::library::own_storage<BlockShuffle>()) {}
     PORT_FN explicit BlockShuffle(TempStorage& s) : storage(s) {}
     // The item of the thread `distance` further; without one, the output stays as it is.
     PORT_FN void Offset(T in, T& out, int distance = 1) {

@@ -38,13 +38,9 @@ template <typename T, int X, BlockReduceAlgorithm = BLOCK_REDUCE_WARP_REDUCTIONS
   private:
     TempStorage& storage;
     Shape shape;
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
 
   public:
-    PORT_FN BlockReduce() : storage(own_storage()) {}
+    PORT_FN BlockReduce() : storage(port::library::own_storage<BlockReduce>()) {}
     PORT_FN explicit BlockReduce(TempStorage& s) : storage(s) {}
 
     // The first thread's result: of the first `valid` threads' inputs, of which there is at least one.
@@ -79,10 +75,6 @@ template <typename T, int X, BlockScanAlgorithm = BLOCK_SCAN_RAKING, int Y = 1, 
   private:
     TempStorage& storage;
     Shape shape;
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
 
     // What the threads before this one have (undefined for the first), what they and this one have, and all of them.
     struct Scanned { T before, inclusive, total; };
@@ -140,7 +132,7 @@ template <typename T, int X, BlockScanAlgorithm = BLOCK_SCAN_RAKING, int Y = 1, 
     }
 
   public:
-    PORT_FN BlockScan() : storage(own_storage()) {}
+    PORT_FN BlockScan() : storage(port::library::own_storage<BlockScan>()) {}
     PORT_FN explicit BlockScan(TempStorage& s) : storage(s) {}
 
     template <typename Op> PORT_FN void InclusiveScan(T in, T& out, Op op) {

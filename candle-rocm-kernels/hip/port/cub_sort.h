@@ -29,10 +29,6 @@ class BlockRadixSort {
 
   private:
     TempStorage& storage;
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
 
     template <bool DESCENDING> PORT_FN void rank(Key (&keys)[ITEMS], int (&ranks)[ITEMS], int bit, int end) {
         const unsigned digits = end - bit >= 2 ? 3u : 1u;
@@ -87,7 +83,7 @@ class BlockRadixSort {
     }
 
   public:
-    PORT_FN BlockRadixSort() : storage(own_storage()) {}
+    PORT_FN BlockRadixSort() : storage(port::library::own_storage<BlockRadixSort>()) {}
     PORT_FN explicit BlockRadixSort(TempStorage& s) : storage(s) {}
 
 #define PORT_SORT(name, DESCENDING, STRIPED)                                                                           \
@@ -201,15 +197,11 @@ struct BlockMergeSort : MergeSortMethods<BlockMergeSort<Key, X, ITEMS, Value, Y,
     using TempStorage = typename MergeSort<Key, Value, X * Y * Z, ITEMS>::Storage;
     TempStorage& storage;
     int rank = port::library::thread_rank<X, Y, Z>();
-    PORT_FN BlockMergeSort() : storage(own_storage()) {}
+    PORT_FN BlockMergeSort() : storage(port::library::own_storage<BlockMergeSort>()) {}
     PORT_FN explicit BlockMergeSort(TempStorage& s) : storage(s) {}
     PORT_FN void sync() const { __syncthreads(); }
 
   private:
-    static PORT_FN TempStorage& own_storage() {
-        __shared__ TempStorage own;
-        return own;
-    }
 };
 template <typename Key, int ITEMS, int LANES = WARP, typename Value = NullType, int = 0>
 struct WarpMergeSort : MergeSortMethods<WarpMergeSort<Key, ITEMS, LANES, Value>, Key, Value, LANES, ITEMS> {

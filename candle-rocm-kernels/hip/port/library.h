@@ -64,6 +64,12 @@ template <typename T> struct Plain { using type = T; };
 template <typename T> struct Plain<const T> { using type = T; };
 template <typename T> struct Plain<T&> { using type = typename Plain<T>::type; };
 
+// Shared memory of an algorithm that is given none: one for each class.
+template <typename Owner> PORT_FN typename Owner::TempStorage& own_storage() {
+    __shared__ typename Owner::TempStorage own;
+    return own;
+}
+
 }  // namespace library
 }  // namespace port
 }  // namespace cuda_port
