@@ -96,16 +96,26 @@ impl Fate {
 
     /// Who has failed and how, if somebody has.
     pub fn reason(&self) -> Option<String> {
-        self.lifeline.failure().map(|failure| self.told(&failure))
+        self.failure().map(|(_, reason)| reason)
+    }
+
+    fn failure(&self) -> Option<(usize, String)> {
+        let failure = self.lifeline.failure()?;
+        Some((node_of(&failure), told(&self.names, &failure)))
     }
 
     /// Who is the cause of an error that a group's failure would explain: waits a moment for it.
     pub fn cause(&self) -> Option<String> {
+        self.failing_node().map(|(_, reason)| reason)
+    }
+
+    /// The same with the node's number.
+    pub(super) fn failing_node(&self) -> Option<(usize, String)> {
         let end = Instant::now() + CAUSE;
         loop {
-            match self.reason() {
+            match self.failure() {
                 None if Instant::now() < end => std::thread::sleep(POLL),
-                reason => return reason,
+                failure => return failure,
             }
         }
     }
@@ -119,11 +129,7 @@ impl Fate {
     pub(super) fn on_node_failure(&self, hook: impl FnOnce(usize, &str) + Send + 'static) {
         let names = self.names.clone();
         let call = move |failure: &GroupError| {
-            let node = match failure {
-                GroupError::RankFailed { rank, .. } => *rank,
-                _ => 0,
-            };
-            hook(node, &told(&names, failure));
+            hook(node_of(failure), &told(&names, failure));
         };
         self.lifeline.on_failure(call);
     }
@@ -132,9 +138,13 @@ impl Fate {
     pub fn name(&self, node: usize) -> &str {
         self.names.get(node).map_or("another node", String::as_str)
     }
+}
 
-    fn told(&self, failure: &GroupError) -> String {
-        told(&self.names, failure)
+/// Which node has failed: each is one rank of the lifeline.
+fn node_of(failure: &GroupError) -> usize {
+    match failure {
+        GroupError::RankFailed { rank, .. } => *rank,
+        _ => 0,
     }
 }
 

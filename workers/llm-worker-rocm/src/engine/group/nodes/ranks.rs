@@ -310,14 +310,21 @@ fn prepare(
     });
     let nodes: Vec<usize> = all.iter().map(|(node, _)| *node).collect();
     let watching: Weak<Watch> = Arc::downgrade(&watch);
-    fate.on_node_failure(move |node, reason| {
+    let node_failed = Arc::new(move |node: usize, reason: &str| {
         if let Some(watch) = watching.upgrade() {
             let first = nodes.iter().position(|of| *of == node);
             watch.fail(first.unwrap_or(0), reason);
         }
     });
+    let settled = node_failed.clone();
+    fate.on_node_failure(move |node, reason| node_failed(node, reason));
     let cause = fate.clone();
-    let settle: Arc<dyn Fn() + Send + Sync> = Arc::new(move || drop(cause.cause()));
+    // A link that breaks tells the watch of the node that is the cause before it tells of itself: the first counts.
+    let settle: Arc<dyn Fn() + Send + Sync> = Arc::new(move || {
+        if let Some((node, reason)) = cause.failing_node() {
+            settled(node, &reason);
+        }
+    });
     // Connections are numbered by node, then by rank.
     let mut numbers: Vec<usize> = (0..all.len()).collect();
     numbers.sort_by_key(|rank| (all[*rank].0, *rank));
