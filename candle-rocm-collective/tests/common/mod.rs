@@ -7,12 +7,17 @@ use candle::Result;
 use candle_rocm_collective::rendezvous::{Meeting, Rendezvous};
 use candle_rocm_collective::{Communicator, Error};
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// A port at which nobody listens.
+/// A port that nobody has: below those that the system gives to connections, and other processes begin elsewhere.
 pub fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    static TAKEN: AtomicU32 = AtomicU32::new(0);
+    let first = std::process::id().wrapping_mul(64);
+    let next = || first.wrapping_add(TAKEN.fetch_add(1, Ordering::Relaxed)) % 20_000 + 10_000;
+    let ports = std::iter::repeat_with(|| next() as u16);
+    let mut free = ports.filter(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok());
+    free.next().unwrap()
 }
 
 /// A node of this test, on this host.

@@ -35,23 +35,14 @@ impl Draw for Pipeline {
 fn request(loras: Vec<Lora>) -> ImageRequest {
     ImageRequest {
         prompt: "a red circle".to_string(),
-        negative_prompt: String::new(),
         width: 64,
         height: 64,
         steps: 1,
-        guidance: 1.0,
-        guidance_rescale: 0.0,
         sampler: Sampler::Euler,
         schedule: Some(Schedule::Discrete),
         seed: 1,
-        rng: RngKind::Philox,
-        batch: 1,
-        clip_skip: 0,
-        eta: None,
-        init: None,
         loras,
-        controls: Vec::new(),
-        preview_every: 0,
+        ..ImageRequest::default()
     }
 }
 

@@ -78,6 +78,32 @@ pub struct ImageRequest {
     pub preview_every: usize,
 }
 
+impl Default for ImageRequest {
+    /// A picture of nothing, 512 x 512, with what changes pictures switched off.
+    fn default() -> Self {
+        Self {
+            prompt: String::new(),
+            negative_prompt: String::new(),
+            width: 512,
+            height: 512,
+            steps: 20,
+            guidance: 1.0,
+            guidance_rescale: 0.0,
+            sampler: Sampler::Euler,
+            schedule: None,
+            seed: 0,
+            rng: RngKind::default(),
+            batch: 1,
+            clip_skip: 0,
+            eta: None,
+            init: None,
+            loras: Vec::new(),
+            controls: Vec::new(),
+            preview_every: 0,
+        }
+    }
+}
+
 impl ImageRequest {
     /// The schedule that is followed.
     pub fn schedule(&self) -> Schedule {

@@ -44,23 +44,15 @@ pub fn difference(a: &Tensor, b: &Tensor) -> f32 {
 pub fn request(prompt: &str, seed: u64) -> ImageRequest {
     ImageRequest {
         prompt: prompt.to_string(),
-        negative_prompt: String::new(),
         width: 128,
         height: 128,
         steps: 20,
         guidance: 5.0,
-        guidance_rescale: 0.0,
         sampler: Sampler::Ddim,
         schedule: Some(Schedule::Discrete),
         seed,
         rng: RngKind::TorchCpu,
-        batch: 1,
-        clip_skip: 0,
-        eta: None,
-        init: None,
-        loras: Vec::new(),
-        controls: Vec::new(),
-        preview_every: 0,
+        ..ImageRequest::default()
     }
 }
 

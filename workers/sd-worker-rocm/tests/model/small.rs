@@ -1,4 +1,5 @@
-//! Small models, written to a folder as diffusers writes them: `tests/reference/make_pipelines.py` says what they are.
+//! Small models, written to a folder as diffusers writes them: the scripts `make_*.py` in `tests/reference` say what they
+//! are, a group of models each.
 
 use super::common::{device, file, go_on, tensors, Draw};
 use super::hashed::weight;
@@ -19,11 +20,18 @@ pub struct Pipelines {
 }
 
 impl Pipelines {
+    /// The models of the first families.
     pub fn open() -> Self {
-        let json = std::fs::read(file("tests/fixtures/pipelines/pipelines.json")).unwrap();
+        Self::of("pipelines")
+    }
+
+    /// A group of models.
+    pub fn of(group: &str) -> Self {
+        let about = format!("tests/fixtures/pipelines/{group}.json");
+        let json = std::fs::read(file(&about)).unwrap();
         Self {
             about: serde_json::from_slice(&json).unwrap(),
-            pictures: tensors("tests/fixtures/pipelines/pipelines.safetensors"),
+            pictures: tensors(&format!("tests/fixtures/pipelines/{group}.safetensors")),
             place: tempfile::tempdir().unwrap(),
         }
     }
@@ -97,18 +105,11 @@ impl Pipelines {
             height: number("height"),
             steps: number("steps"),
             guidance: about["guidance"].as_f64().unwrap(),
-            guidance_rescale: 0.0,
             sampler: Sampler::from_name(&text("sampler")).unwrap(),
             schedule: Some(Schedule::Discrete),
             seed: number("seed") as u64,
             rng: RngKind::TorchCpu,
-            batch: 1,
-            clip_skip: 0,
-            eta: None,
-            init: None,
-            loras: Vec::new(),
-            controls: Vec::new(),
-            preview_every: 0,
+            ..ImageRequest::default()
         }
     }
 
