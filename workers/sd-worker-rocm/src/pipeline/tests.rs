@@ -4,7 +4,6 @@ use super::denoiser::Denoiser;
 use super::{Generated, Pipeline, PipelineOptions, Progress, Stage};
 use crate::lora::Lora;
 use crate::request::{ImageRequest, Limits};
-use crate::rng::RngKind;
 use crate::sampling::{Sampler, Schedule};
 use candle_core::{DType, Device, Tensor};
 use std::collections::HashMap;
