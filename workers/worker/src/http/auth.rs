@@ -8,6 +8,8 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use base64::engine::general_purpose::STANDARD;
+use base64::Engine;
 use sha2::{Digest, Sha256};
 use std::convert::Infallible;
 use std::path::Path;
@@ -82,7 +84,8 @@ impl ApiKeys {
         }
     }
 
-    /// Checks a request's headers: `Authorization: Bearer KEY`, or `X-Api-Key: KEY`. Gives whose key it is.
+    /// Checks a request's headers: `Authorization: Bearer KEY`, `X-Api-Key: KEY`, or `Authorization: Basic …` of a name
+    /// and a password, of which the password is the key, or both together as `NAME:PASSWORD`. Gives whose key it is.
     ///
     /// The time taken tells nothing about the keys but their lengths.
     ///
@@ -93,9 +96,16 @@ impl ApiKeys {
             return Ok(Caller::default());
         }
         let refuse = |code, message| Err(ApiError::new(StatusCode::UNAUTHORIZED, code, message));
-        let given = match (headers.get(AUTHORIZATION), headers.get(X_API_KEY)) {
-            (Some(given), _) => bearer(given.as_bytes()).unwrap_or_default(),
-            (None, Some(given)) => given.as_bytes().trim_ascii(),
+        let pair = headers.get(AUTHORIZATION).and_then(basic);
+        let (given, other) = match (headers.get(AUTHORIZATION), headers.get(X_API_KEY)) {
+            (Some(given), _) => match &pair {
+                Some(pair) => {
+                    let colon = pair.iter().position(|byte| *byte == b':');
+                    (&pair[..], colon.map_or(&[][..], |at| &pair[at + 1..]))
+                }
+                None => (bearer(given.as_bytes()).unwrap_or_default(), &[][..]),
+            },
+            (None, Some(given)) => (given.as_bytes().trim_ascii(), &[][..]),
             (None, None) => {
                 return refuse(
                     "MISSING_API_KEY",
@@ -106,7 +116,8 @@ impl ApiKeys {
         // 0 is none of them.
         let mut found = 0u64;
         for (number, key) in (1u64..).zip(self.0.iter()) {
-            found.conditional_assign(&number, key.as_bytes().ct_eq(given));
+            let is_it = key.as_bytes().ct_eq(given) | key.as_bytes().ct_eq(other);
+            found.conditional_assign(&number, is_it);
         }
         match found.checked_sub(1) {
             Some(index) => Ok(Caller(number_of(&self.0[index as usize]))),
@@ -136,6 +147,16 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
     scheme
         .eq_ignore_ascii_case(SCHEME)
         .then(|| key.trim_ascii())
+}
+
+/// Name and password of HTTP's own scheme, with the colon between them.
+pub(super) fn basic(header: &HeaderValue) -> Option<Vec<u8>> {
+    const SCHEME: &[u8] = b"Basic ";
+    let (scheme, pair) = header.as_bytes().split_at_checked(SCHEME.len())?;
+    if !scheme.eq_ignore_ascii_case(SCHEME) {
+        return None;
+    }
+    STANDARD.decode(pair.trim_ascii()).ok()
 }
 
 /// For [`axum::middleware::from_fn_with_state`]: lets a request through if its key is right.
@@ -206,6 +227,22 @@ mod tests {
         headers.insert(AUTHORIZATION, "Bearer third".parse().unwrap());
         assert_eq!(keys.check(&headers).unwrap_err().code, "INVALID_API_KEY");
         assert!(!format!("{keys:?}").contains("one"));
+    }
+
+    #[test]
+    fn a_key_is_the_password_of_any_name() {
+        let keys = ApiKeys::new(["one".to_string(), "ann:two".to_string()]);
+        let basic = |pair: &str| {
+            let header = format!("basic {}", STANDARD.encode(pair));
+            check(&keys, Some(&header))
+        };
+        for good in ["any:one", ":one", "one", "ann:two"] {
+            assert_eq!(basic(good), None, "{good}");
+        }
+        for bad in ["one:", "any:on", "bob:two", "ann:", "two", "", ":"] {
+            assert_eq!(basic(bad), Some("INVALID_API_KEY"), "{bad}");
+        }
+        assert_eq!(check(&keys, Some("Basic %%")), Some("INVALID_API_KEY"));
     }
 
     #[test]

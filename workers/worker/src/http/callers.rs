@@ -10,11 +10,14 @@
 //!   machine's nor given by `--allowed-host`. Addresses of digits are no names, and cannot be rebound; nor can names
 //!   without a dot, as containers and services have: no page of the web has one.
 //!
-//! A server that asks for a key does neither: no page knows the key, and browsers do not add it by themselves.
+//! A server that asks for a key does neither: no page knows the key, and browsers do not add it by themselves. The one
+//! exception is a name and a password (`Authorization: Basic`), which browsers keep and send with what any page asks
+//! for: the origin of requests with these is looked at all the same. Their `Host` is not: browsers keep passwords by it.
 
+use super::auth::basic;
 use super::base_url::forwarded_host;
 use super::ApiError;
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 use std::net::IpAddr;
@@ -72,11 +75,13 @@ impl Callers {
     /// # Errors
     /// 403 `FOREIGN_HOST` or `FOREIGN_ORIGIN`, with the option that lets it in.
     pub fn check(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Result<(), ApiError> {
-        if self.0.keyed {
+        let is_kept = headers.get(AUTHORIZATION).and_then(basic).is_some();
+        if self.0.keyed && !is_kept {
             return Ok(());
         }
         let forbidden = |code, message| Err(ApiError::new(StatusCode::FORBIDDEN, code, message));
-        if let Some(host) = self.0.foreign_host(uri, headers) {
+        let foreign = (!self.0.keyed).then(|| self.0.foreign_host(uri, headers));
+        if let Some(host) = foreign.flatten() {
             return forbidden(
                 "FOREIGN_HOST",
                 format!(
@@ -319,6 +324,14 @@ mod tests {
                 ..LOOPBACK
             };
             assert_eq!(post(&keyed, &lines), None, "{foreign}");
+            // What a browser sends by itself.
+            let kept = [host, ("origin", foreign), ("authorization", "Basic YTpi")];
+            assert_eq!(post(&keyed, &kept), Some("FOREIGN_ORIGIN"), "{foreign}");
+            let named = [
+                ("host", "pictures.example"),
+                ("authorization", "Basic YTpi"),
+            ];
+            assert_eq!(post(&keyed, &named), None);
         }
         let listed = Server {
             origins: &["https://pages.example"],

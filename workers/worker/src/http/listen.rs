@@ -36,7 +36,8 @@ pub struct ListenOptions {
     #[arg(long, env = "PORT", default_value_t = 8080, value_name = "N")]
     pub port: u16,
 
-    /// A key that clients must send as `Authorization: Bearer KEY` or `X-Api-Key: KEY`; may be given several times, and
+    /// A key that clients must send as `Authorization: Bearer KEY` or `X-Api-Key: KEY`, or as the password of HTTP's basic
+    /// authentication (NAME:PASSWORD is a key for this one name); may be given several times, and
     /// several at once with commas between them. Other users of this machine see it in the list of processes: the variable or a file hide it.
     #[arg(
         long = "api-key",
