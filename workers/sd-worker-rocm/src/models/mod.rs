@@ -6,6 +6,7 @@ pub mod attention;
 pub mod clip;
 pub mod config;
 pub mod controlnet;
+pub mod language;
 pub mod layers;
 pub mod low_rank;
 pub mod norm;

@@ -8,6 +8,7 @@ mod devices;
 mod float8;
 mod float8_files;
 mod hashed;
+mod language;
 mod lora;
 mod networks;
 mod packed;

@@ -24,10 +24,16 @@ pub struct Networks {
 
 impl Networks {
     pub fn open() -> Self {
-        let json = std::fs::read(file("tests/fixtures/networks/networks.json")).unwrap();
+        Self::of("networks")
+    }
+
+    /// A group of networks: the script `make_GROUP.py` has made it.
+    pub fn of(group: &str) -> Self {
+        let place = format!("tests/fixtures/networks/{group}");
+        let json = std::fs::read(file(&format!("{place}.json"))).unwrap();
         Self {
             about: serde_json::from_slice(&json).unwrap(),
-            outputs: tensors("tests/fixtures/networks/networks.safetensors"),
+            outputs: tensors(&format!("{place}.safetensors")),
             device: device(),
         }
     }
@@ -48,7 +54,7 @@ impl Networks {
             .collect()
     }
 
-    fn build<C: DeserializeOwned, M>(
+    pub fn build<C: DeserializeOwned, M>(
         &self,
         name: &str,
         build: impl Fn(VarBuilder, &C) -> Result<M>,
@@ -58,14 +64,14 @@ impl Networks {
     }
 
     /// Unit variance, as `normal` of the script.
-    fn normal(&self, name: &str, shape: &[usize]) -> Tensor {
+    pub fn normal(&self, name: &str, shape: &[usize]) -> Tensor {
         let values = uniform(name, shape.iter().product());
         let values = Tensor::from_vec(values, shape, &self.device).unwrap();
         (values * 3f64.sqrt()).unwrap()
     }
 
     #[track_caller]
-    fn same(&self, name: &str, ours: &Tensor, limit: f32) {
+    pub fn same(&self, name: &str, ours: &Tensor, limit: f32) {
         let off = difference(ours, &self.outputs[name]);
         assert!(off <= limit, "{name}: {off}");
     }
