@@ -4,6 +4,7 @@
 
 pub mod attention;
 pub mod clip;
+pub mod codec;
 pub mod config;
 pub mod controlnet;
 pub mod language;
@@ -17,5 +18,6 @@ pub mod transformer;
 pub mod unet;
 pub mod vae;
 mod var_builder;
+pub mod wan_vae;
 
 pub use var_builder::VarBuilder;

@@ -2,7 +2,7 @@
 
 use super::module::Module;
 use super::types::Switch;
-use crate::models::vae::{Vae, VaeConfig};
+use crate::models::codec::{CodecConfig, LatentCodec};
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use worker::{Error, Result};
@@ -16,7 +16,7 @@ const TILE: usize = 64;
 
 /// The autoencoder at work.
 pub struct VaeStage {
-    module: Module<Vae>,
+    module: Module<Box<dyn LatentCodec>>,
     tiling: Switch,
 }
 
@@ -26,14 +26,14 @@ impl VaeStage {
     /// # Errors
     /// If weights do not fit the configuration, or the device has no room.
     pub fn new(
-        config: VaeConfig,
+        config: CodecConfig,
         weights: Weights,
         dtype: DType,
         device: &Device,
         offload: bool,
         tiling: Switch,
     ) -> Result<Self> {
-        let build = move |vb: crate::models::VarBuilder| Vae::new(vb, &config);
+        let build = move |vb: crate::models::VarBuilder| config.build(vb);
         Ok(Self {
             module: Module::new("the VAE", weights, dtype, device, offload, build)?,
             tiling,
@@ -46,11 +46,9 @@ impl VaeStage {
     /// If the autoencoder has no encoder, or the device fails.
     pub fn encode(&mut self, pictures: &Tensor) -> Result<Tensor> {
         let vae = self.module.network()?;
-        let encode = || {
-            let mean = vae.encode_mean(&pictures.affine(2.0, -1.0)?)?;
-            vae.scale(&mean)
-        };
-        let latents = encode().map_err(Error::candle("encoding a picture"));
+        let latents = pictures.affine(2.0, -1.0);
+        let latents = latents.and_then(|pixels| vae.encode(&pixels));
+        let latents = latents.map_err(Error::candle("encoding a picture"));
         self.module.rest();
         latents
     }
@@ -86,22 +84,19 @@ impl VaeStage {
 
     fn decode_once(&mut self, latents: &Tensor) -> CandleResult<Tensor> {
         let vae = self.module.network().map_err(candle_core::Error::wrap)?;
-        let raw = vae.unscale(latents)?;
-        let (_, _, height, width) = raw.dims4()?;
+        let (_, _, height, width) = latents.dims4()?;
+        vae.decode(latents, self.tile(height, width))?
+            .affine(0.5, 0.5)
+    }
+
+    /// Latents of a tile each way, if tiles are to be made of so many.
+    fn tile(&self, height: usize, width: usize) -> Option<usize> {
         let tiled = match self.tiling {
             Switch::On => true,
             Switch::Off => false,
             Switch::Auto => height * width > WHOLE,
         };
-        let images = (0..raw.dim(0)?).map(|i| {
-            let one = raw.narrow(0, i, 1)?;
-            match tiled {
-                true => vae.decode_tiled(&one, TILE),
-                false => vae.decode_raw(&one),
-            }
-        });
-        let images = images.collect::<CandleResult<Vec<_>>>()?;
-        Tensor::cat(&images, 0)?.affine(0.5, 0.5)
+        tiled.then_some(TILE)
     }
 }
 

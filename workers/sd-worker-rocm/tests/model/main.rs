@@ -17,3 +17,4 @@ mod pipeline;
 mod pipelines;
 mod small;
 mod stored;
+mod video_networks;

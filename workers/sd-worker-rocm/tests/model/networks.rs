@@ -19,10 +19,11 @@ use std::collections::HashMap;
 pub struct Networks {
     about: serde_json::Value,
     outputs: HashMap<String, Tensor>,
-    device: Device,
+    pub device: Device,
 }
 
 impl Networks {
+    /// The networks of the first families.
     pub fn open() -> Self {
         Self::of("networks")
     }

@@ -150,8 +150,13 @@ def z_image():
     keep('z_image', (out[0] if isinstance(out, tuple) else out.sample)[0])
 
 
+def save(place, group):
+    """Writes what was kept."""
+    save_file(outputs, f'{place}/{group}.safetensors')
+    json.dump(about, open(f'{place}/{group}.json', 'w'), separators=(',', ':'))
+
+
 if __name__ == '__main__':
     for part in (unets, clips, vaes, transformers, z_image):
         part()
-    save_file(outputs, f'{sys.argv[1]}/networks.safetensors')
-    json.dump(about, open(f'{sys.argv[1]}/networks.json', 'w'), separators=(',', ':'))
+    save(sys.argv[1], 'networks')

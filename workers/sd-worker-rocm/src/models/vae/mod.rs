@@ -8,6 +8,7 @@ pub mod tiles;
 
 pub use config::VaeConfig;
 
+use super::codec::{each_channel, inverse, LatentCodec};
 use crate::models::layers::conv;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
@@ -124,25 +125,24 @@ impl Vae {
     /// # Errors
     /// If the device fails.
     pub fn unscale(&self, latents: &Tensor) -> Result<Tensor> {
-        let back = self.config.scaling().into_iter();
-        let back: Vec<_> = back
-            .map(|(factor, add)| (1.0 / factor, -add / factor))
-            .collect();
-        each_channel(latents, &back)
+        each_channel(latents, &inverse(&self.config.scaling()))
     }
 }
 
-/// Factor and addend of each channel of `(batch, channels, height, width)`, or one pair for all.
-fn each_channel(latents: &Tensor, scaling: &[(f64, f64)]) -> Result<Tensor> {
-    if let [(factor, add)] = scaling {
-        return latents.affine(*factor, *add);
+impl LatentCodec for Vae {
+    fn encode(&self, pixels: &Tensor) -> Result<Tensor> {
+        self.scale(&self.encode_mean(pixels)?)
     }
-    let column = |of: fn(&(f64, f64)) -> f64| {
-        let values: Vec<f32> = scaling.iter().map(|pair| of(pair) as f32).collect();
-        Tensor::from_vec(values, (1, scaling.len(), 1, 1), latents.device())?
-            .to_dtype(latents.dtype())
-    };
-    latents
-        .broadcast_mul(&column(|pair| pair.0)?)?
-        .broadcast_add(&column(|pair| pair.1)?)
+
+    fn decode(&self, latents: &Tensor, tile: Option<usize>) -> Result<Tensor> {
+        let raw = self.unscale(latents)?;
+        let pictures = (0..raw.dim(0)?).map(|i| {
+            let one = raw.narrow(0, i, 1)?;
+            match tile {
+                Some(size) => self.decode_tiled(&one, size),
+                None => self.decode_raw(&one),
+            }
+        });
+        Tensor::cat(&pictures.collect::<Result<Vec<_>>>()?, 0)
+    }
 }

@@ -45,9 +45,13 @@ impl TransformerModel {
         }
         let vae = match &options.vae {
             Some(path) => open_vae(path, kind.family())?,
-            None => ldm::vae(&packed.vae, kind.family()).ok_or_else(|| {
-                bad("the file has no complete VAE; give one with --vae".to_string())
-            })?,
+            None => {
+                let own = ldm::vae(&packed.vae, kind.family());
+                let (config, weights) = own.ok_or_else(|| {
+                    bad("the file has no complete VAE; give one with --vae".to_string())
+                })?;
+                (config.into(), weights)
+            }
         };
         vae.0.check().map_err(bad)?;
         let beside = Beside {

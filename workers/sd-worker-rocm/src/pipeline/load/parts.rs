@@ -2,8 +2,8 @@
 
 use crate::info::Family;
 use crate::models::clip::ClipConfig;
+use crate::models::codec::CodecConfig;
 use crate::models::taesd::Taesd;
-use crate::models::vae::VaeConfig;
 use crate::pipeline::module::Module;
 use crate::pipeline::types::{PipelineOptions, Precision};
 use crate::prompt::ClipTokenizer;
@@ -48,14 +48,18 @@ fn open_tokenizer(folder: &Folder, name: &str) -> Result<ClipTokenizer> {
 }
 
 /// A VAE with its configuration.
-pub(super) fn open_vae_part(part: &Part) -> Result<(VaeConfig, Weights)> {
-    let config: VaeConfig = part.config()?;
-    config.check().map_err(|e| part.bad_config(e))?;
-    Ok((config, ldm::modern_vae_names(&part.weights()?.expanded())))
+pub(super) fn open_vae_part(part: &Part) -> Result<(CodecConfig, Weights)> {
+    let config = CodecConfig::of_class(part.config()?).map_err(|e| part.bad_config(e))?;
+    let weights = part.weights()?.expanded();
+    let weights = match &config {
+        CodecConfig::Kl(_) => ldm::modern_vae_names(&weights),
+        CodecConfig::Wan(_) => weights,
+    };
+    Ok((config, weights))
 }
 
 /// A VAE of its own: a folder, or a file under the original's or diffusers' names.
-pub(super) fn open_vae(path: &Path, family: Family) -> Result<(VaeConfig, Weights)> {
+pub(super) fn open_vae(path: &Path, family: Family) -> Result<(CodecConfig, Weights)> {
     if path.is_dir() {
         return open_vae_part(&Folder::Disk(path.to_path_buf()).part(""));
     }
@@ -64,7 +68,8 @@ pub(super) fn open_vae(path: &Path, family: Family) -> Result<(VaeConfig, Weight
         true => weights.under("first_stage_model."),
         false => weights,
     };
-    ldm::vae(&weights, family).ok_or_else(|| Error::BadModel {
+    let vae = ldm::vae(&weights, family).map(|(config, weights)| (config.into(), weights));
+    vae.ok_or_else(|| Error::BadModel {
         path: path.to_path_buf(),
         reason: "this is not a VAE under the original's names; give a folder with config.json for diffusers' names".to_string(),
     })

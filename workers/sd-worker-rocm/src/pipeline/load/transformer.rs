@@ -4,7 +4,7 @@ use super::distilled::distilled;
 use super::parts::{dtype, open_taesd, open_tower, open_vae, open_vae_part};
 use crate::info::{Defaults, Family, ModelInfo};
 use crate::models::clip::ClipConfig;
-use crate::models::vae::VaeConfig;
+use crate::models::codec::CodecConfig;
 use crate::pipeline::denoiser::transformer::{Kind, TransformerDenoiser};
 use crate::pipeline::denoiser::Denoiser;
 use crate::pipeline::long_text::{LongModel, LongText};
@@ -42,7 +42,7 @@ pub(super) struct TransformerModel {
     pub weights: Weights,
     pub towers: Vec<(ClipConfig, Weights, ClipTokenizer)>,
     pub long: Option<LongModel>,
-    pub vae: (VaeConfig, Weights),
+    pub vae: (CodecConfig, Weights),
     pub schedule: NoiseSchedule,
 }
 
@@ -216,7 +216,7 @@ impl Pipeline {
         progress("VAE");
         let (vae_config, vae_weights) = model.vae;
         let factor = vae_config.factor();
-        let latent_channels = vae_config.latent_channels;
+        let latent_channels = vae_config.latent_channels();
         let vae = VaeStage::new(
             vae_config,
             vae_weights,

@@ -5,9 +5,9 @@ use super::parts::{dtype, open_taesd, open_tower, open_vae, open_vae_part, tower
 use super::purpose;
 use crate::info::{Defaults, Family, ModelInfo};
 use crate::models::clip::ClipConfig;
+use crate::models::codec::CodecConfig;
 use crate::models::config::PerBlock;
 use crate::models::unet::config::UNetConfig;
-use crate::models::vae::VaeConfig;
 use crate::pipeline::denoiser::unet::UNetDenoiser;
 use crate::pipeline::denoiser::Denoiser;
 use crate::pipeline::place::{GuidancePlace, Placement};
@@ -29,7 +29,7 @@ use worker::{Error, Result};
 pub(super) struct UNetModel {
     name: String,
     pub unet: (UNetConfig, Weights),
-    pub vae: (VaeConfig, Weights),
+    pub vae: (CodecConfig, Weights),
     pub towers: Vec<(ClipConfig, Weights, ClipTokenizer, usize)>,
     schedule: NoiseSchedule,
     /// Whether no negative prompt means zeros instead of an encoded empty text.
@@ -126,7 +126,7 @@ impl UNetModel {
             name,
             zeros_for_empty: checkpoint.unet_config.addition_embed_type.is_some(),
             unet: (checkpoint.unet_config, checkpoint.unet),
-            vae: (checkpoint.vae_config, checkpoint.vae),
+            vae: (checkpoint.vae_config.into(), checkpoint.vae),
             towers,
             schedule,
         })
@@ -205,10 +205,10 @@ impl Pipeline {
         };
         let taesd_dtype = vae_dtype;
         // XL's autoencoder is known to exceed f16; what else does is noticed when it happens.
-        let upcast = vae_dtype == DType::F16 && family == Family::Sdxl && vae_config.force_upcast;
+        let upcast = vae_dtype == DType::F16 && family == Family::Sdxl && vae_config.force_upcast();
         let vae_dtype = if upcast { DType::F32 } else { vae_dtype };
         let factor = vae_config.factor();
-        let latent_channels = vae_config.latent_channels;
+        let latent_channels = vae_config.latent_channels();
         let vae = VaeStage::new(
             vae_config,
             vae_weights,

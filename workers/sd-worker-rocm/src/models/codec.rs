@@ -1,0 +1,156 @@
+//! Autoencoders between pictures or videos and latents.
+//!
+//! To add one: a network that is a [`LatentCodec`], its configuration as an arm of [`CodecConfig`], and its class's name
+//! in [`CodecConfig::of_class`].
+
+use super::vae::{Vae, VaeConfig};
+use super::wan_vae::{WanVae, WanVaeConfig};
+use super::VarBuilder;
+use candle_core::{Result, Tensor};
+use serde_json::Value;
+use std::ops::ControlFlow;
+
+/// Takes frames as they are decoded, `(frames, 3, height, width)` in about -1..1, f32, and may ask to stop.
+pub type Frames<'a> = &'a mut dyn FnMut(Tensor) -> Result<ControlFlow<()>>;
+
+/// An autoencoder at work. Latents are f32, as the denoiser has them: scaled, or brought to mean 0 and deviation 1.
+pub trait LatentCodec: Send + Sync {
+    /// Latents `(batch, channels, height, width)` of pictures `(batch, 3, height, width)` in -1..1; of videos
+    /// `(batch, 3, frames, height, width)` latents of five dimensions, too.
+    ///
+    /// # Errors
+    /// If there is no encoder, shapes are others, or the device fails.
+    fn encode(&self, pixels: &Tensor) -> Result<Tensor>;
+
+    /// Pictures, about -1..1, f32, of latents `(batch, channels, height, width)`; in tiles of up to `tile` latents each
+    /// way if given.
+    ///
+    /// # Errors
+    /// If shapes are others, or the device fails.
+    fn decode(&self, latents: &Tensor, tile: Option<usize>) -> Result<Tensor>;
+
+    /// Gives the frames of one video's latents, `(channels, frames, height, width)`, as they come.
+    ///
+    /// # Errors
+    /// If it is an autoencoder of pictures, shapes are others, or the device or `give` fails.
+    fn decode_video(&self, latents: &Tensor, tile: Option<usize>, give: Frames) -> Result<()> {
+        let _ = (latents, tile, give);
+        candle_core::bail!("this autoencoder is one of pictures, not of videos")
+    }
+}
+
+/// The configuration of an autoencoder of any kind.
+#[derive(Debug, Clone)]
+pub enum CodecConfig {
+    /// `AutoencoderKL`.
+    Kl(VaeConfig),
+    /// `AutoencoderKLWan`, `AutoencoderKLQwenImage`.
+    Wan(WanVaeConfig),
+}
+
+impl From<VaeConfig> for CodecConfig {
+    fn from(config: VaeConfig) -> Self {
+        Self::Kl(config)
+    }
+}
+
+impl CodecConfig {
+    /// Reads and checks a `config.json`, whose `_class_name` says which kind it is.
+    ///
+    /// # Errors
+    /// Names the class or the first setting that is not implemented.
+    pub fn of_class(json: Value) -> std::result::Result<Self, String> {
+        fn read<C: serde::de::DeserializeOwned>(json: Value) -> std::result::Result<C, String> {
+            serde_json::from_value(json).map_err(|e| e.to_string())
+        }
+        let class = json.get("_class_name").and_then(Value::as_str);
+        let config = match class.unwrap_or("AutoencoderKL") {
+            "AutoencoderKL" => Self::Kl(read(json)?),
+            "AutoencoderKLWan" | "AutoencoderKLQwenImage" => Self::Wan(read(json)?),
+            other => {
+                return Err(format!(
+                    "an autoencoder of kind {other:?} is not implemented"
+                ))
+            }
+        };
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Whether the settings make sense and are implemented.
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        match self {
+            Self::Kl(config) => config.check(),
+            Self::Wan(config) => config.check(),
+        }
+    }
+
+    /// Channels of a latent.
+    pub fn latent_channels(&self) -> usize {
+        match self {
+            Self::Kl(config) => config.latent_channels,
+            Self::Wan(config) => config.z_dim,
+        }
+    }
+
+    /// Pixels a latent, each way.
+    pub fn factor(&self) -> usize {
+        match self {
+            Self::Kl(config) => config.factor(),
+            Self::Wan(config) => config.factor(),
+        }
+    }
+
+    /// Frames a latent, the first frame having one of its own; 1 where there are only pictures.
+    pub fn time_factor(&self) -> usize {
+        match self {
+            Self::Kl(_) => 1,
+            Self::Wan(config) => config.time_factor(),
+        }
+    }
+
+    /// Whether 16-bit floats are said to overflow in it.
+    pub fn force_upcast(&self) -> bool {
+        match self {
+            Self::Kl(config) => config.force_upcast,
+            Self::Wan(_) => false,
+        }
+    }
+
+    /// Builds the network.
+    ///
+    /// # Errors
+    /// If tensors are missing or of other shapes.
+    pub fn build(&self, vb: VarBuilder) -> Result<Box<dyn LatentCodec>> {
+        Ok(match self {
+            Self::Kl(config) => Box::new(Vae::new(vb, config)?),
+            Self::Wan(config) => Box::new(WanVae::new(vb, config)?),
+        })
+    }
+}
+
+/// `factor * x + addend` of each channel of `(batch, channels, height, width)`; one pair stands for all channels.
+pub(super) fn each_channel(latents: &Tensor, scaling: &[(f64, f64)]) -> Result<Tensor> {
+    if let [(factor, add)] = scaling {
+        return latents.affine(*factor, *add);
+    }
+    let column = |of: fn(&(f64, f64)) -> f64| {
+        let values: Vec<f32> = scaling.iter().map(|pair| of(pair) as f32).collect();
+        Tensor::from_vec(values, (1, scaling.len(), 1, 1), latents.device())?
+            .to_dtype(latents.dtype())
+    };
+    latents
+        .broadcast_mul(&column(|pair| pair.0)?)?
+        .broadcast_add(&column(|pair| pair.1)?)
+}
+
+/// What undoes [`each_channel`].
+pub(super) fn inverse(scaling: &[(f64, f64)]) -> Vec<(f64, f64)> {
+    let pairs = scaling.iter();
+    pairs
+        .map(|(factor, add)| (1.0 / factor, -add / factor))
+        .collect()
+}

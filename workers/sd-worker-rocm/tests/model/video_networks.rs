@@ -1,0 +1,121 @@
+//! Networks of video models against diffusers' numbers: `tests/reference/make_video_networks.py` has made them.
+
+use super::hashed::uniform;
+use super::networks::Networks;
+use candle_core::{Result, Tensor};
+use sd_worker_rocm::models::codec::{CodecConfig, LatentCodec};
+use sd_worker_rocm::models::wan_vae::{WanVae, WanVaeConfig};
+use std::ops::ControlFlow;
+
+/// The frames of `(1, channels, frames, height, width)` latents: `(1, 3, frames, height, width)`, cut to -1..1 as
+/// diffusers does.
+fn decode(codec: &dyn LatentCodec, latents: &Tensor, tile: Option<usize>) -> Result<Tensor> {
+    let mut frames = Vec::new();
+    codec.decode_video(&latents.squeeze(0)?, tile, &mut |chunk| {
+        frames.push(chunk);
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let video = Tensor::cat(&frames, 0)?.transpose(0, 1)?.contiguous()?;
+    video.clamp(-1.0, 1.0)?.unsqueeze(0)
+}
+
+fn video(n: &Networks, frames: usize, height: usize, width: usize) -> Tensor {
+    let values = uniform("video", 3 * frames * height * width);
+    Tensor::from_vec(values, (1, 3, frames, height, width), &n.device).unwrap()
+}
+
+#[test]
+fn autoencoders_of_videos() {
+    let n = Networks::of("video");
+    for (name, factor) in [("wan_vae", 4), ("wan22_vae", 16)] {
+        let vae = n.build(name, |vb, config: &WanVaeConfig| WanVae::new(vb, config));
+        let encoded = vae.encode(&video(&n, 9, 2 * factor, 3 * factor)).unwrap();
+        n.same(&format!("{name}.encoded"), &encoded, 2e-4);
+        let latents = n.normal("zv", &[1, 4, 3, 2, 2]);
+        let decoded = decode(&vae, &latents, None).unwrap();
+        assert_eq!(decoded.dims(), [1, 3, 9, 2 * factor, 2 * factor]);
+        n.same(&format!("{name}.decoded"), &decoded, 2e-4);
+    }
+}
+
+#[test]
+fn tiles_of_videos_have_no_seams() {
+    let n = Networks::of("video");
+    let vae = n.build("wan_vae", |vb, config: &WanVaeConfig| {
+        WanVae::new(vb, config)
+    });
+    let latents = n.normal("zw", &[1, 4, 2, 3, 36]);
+    for tile in [None, Some(6)] {
+        let whole = decode(&vae, &latents, tile).unwrap();
+        let seen = |size: usize, first: usize, step: usize| {
+            let places: Vec<u32> = (first..size).step_by(step).map(|i| i as u32).collect();
+            let count = places.len();
+            Tensor::from_vec(places, count, &n.device).unwrap()
+        };
+        let some = whole.index_select(&seen(5, 2, 3), 2).unwrap();
+        let some = some.index_select(&seen(12, 5, 6), 3).unwrap();
+        let some = some.index_select(&seen(144, 0, 5), 4).unwrap();
+        n.same("wan_vae.wide", &some, 2e-4);
+    }
+}
+
+/// Qwen-Image's, in which a picture is a video of one frame.
+#[test]
+fn pictures_through_an_autoencoder_of_videos() {
+    let n = Networks::of("video");
+    let vae = n.build("qwen_vae", |vb, config: &WanVaeConfig| {
+        WanVae::new(vb, config)
+    });
+    let picture = video(&n, 1, 4, 6).squeeze(2).unwrap();
+    let encoded = vae.encode(&picture).unwrap().unsqueeze(2).unwrap();
+    n.same("qwen_vae.encoded", &encoded, 2e-4);
+    let latents = n.normal("zv", &[1, 4, 24, 20]);
+    for tile in [None, Some(5)] {
+        let decoded = vae.decode(&latents, tile).unwrap();
+        let decoded = decoded.clamp(-1.0, 1.0).unwrap().unsqueeze(2).unwrap();
+        n.same("qwen_vae.decoded", &decoded, 2e-4);
+    }
+    let wan = n.build("wan_vae", |vb, config: &WanVaeConfig| {
+        WanVae::new(vb, config)
+    });
+    let error = wan.encode(&video(&n, 3, 4, 8)).unwrap_err();
+    assert!(error.to_string().contains("3 frames"), "{error}");
+}
+
+#[test]
+fn autoencoders_that_are_not_implemented_are_named() {
+    let refused = |json: serde_json::Value| CodecConfig::of_class(json).unwrap_err();
+    for (json, named) in [
+        (
+            r#"{"_class_name": "AsymmetricAutoencoderKL"}"#,
+            "AsymmetricAutoencoderKL",
+        ),
+        (
+            r#"{"_class_name": "AutoencoderKLWan", "attn_scales": [1.0]}"#,
+            "attn_scales",
+        ),
+        (
+            r#"{"_class_name": "AutoencoderKLWan", "out_channels": 4}"#,
+            "out_channels",
+        ),
+        (
+            r#"{"_class_name": "AutoencoderKLWan", "scale_factor_spatial": 16}"#,
+            "scale_factor_spatial",
+        ),
+        (
+            r#"{"_class_name": "AutoencoderKLWan", "latents_std": [1.0]}"#,
+            "latents_std",
+        ),
+        (
+            r#"{"_class_name": "AutoencoderKLWan", "dim_mult": []}"#,
+            "blocks",
+        ),
+        (
+            r#"{"_class_name": "AutoencoderKLWan", "dim_mult": [1, 1000]}"#,
+            "dim_mult",
+        ),
+    ] {
+        let error = refused(serde_json::from_str(json).unwrap());
+        assert!(error.contains(named), "{json}: {error}");
+    }
+}
