@@ -11,7 +11,6 @@ pub mod language;
 pub mod layers;
 pub mod low_rank;
 pub mod norm;
-pub mod qwen3;
 pub mod t5;
 pub mod taesd;
 pub mod transformer;

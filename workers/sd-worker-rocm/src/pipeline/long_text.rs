@@ -1,32 +1,31 @@
-//! Prompts of many tokens through a language model: T5 for Stable Diffusion 3 and FLUX.1, Qwen3 for Z-Image.
+//! Prompts of many tokens through a language model: T5's encoder, or a decoder of any kind.
 
+use super::language::{last_but_one, LanguageModel, LanguageText, Question};
 use super::module::Module;
 use crate::models::config::within;
-use crate::models::qwen3::Qwen3Encoder;
+use crate::models::language::LanguageConfig;
 use crate::models::t5::T5Encoder;
 use crate::prompt::tokenizer::library_tokenizer;
 use crate::prompt::{parse, Segment};
 use crate::weights::folder::Folder;
-use crate::weights::{packed, Weights};
+use crate::weights::{language, packed, Weights};
 use candle_core::{DType, Device, Tensor};
 use candle_transformers::models::t5::Config as T5Config;
-use candle_transformers::models::z_image::text_encoder::TextEncoderConfig;
+use serde_json::{json, Value};
 use std::path::Path;
 use tokenizers::Tokenizer;
 use worker::{Error, Result};
 
-/// Most tokens of a prompt for Z-Image, as in its training.
-const QWEN_TOKENS: usize = 512;
-
-enum Network {
-    T5 {
-        module: Module<T5Encoder>,
-        length: usize,
-        pad: u32,
-        end: u32,
-    },
-    Qwen(Module<Qwen3Encoder>),
-}
+/// How Z-Image asks Qwen3.
+pub const Z_IMAGE: Question = Question {
+    before: "<|im_start|>user\n",
+    after: "<|im_end|>\n<|im_start|>assistant\n",
+    dropped: 0,
+    // As in its training.
+    longest: 512,
+    filled: None,
+    states: last_but_one,
+};
 
 /// A language model's files.
 pub enum LongModel {
@@ -41,29 +40,26 @@ pub enum LongModel {
         /// Tokens to which prompts are filled up.
         length: usize,
     },
-    /// Qwen3 as Z-Image reads it.
-    Qwen {
-        /// Sizes.
-        config: TextEncoderConfig,
-        /// Tensors.
-        weights: Weights,
-        /// Its tokenizer.
-        tokenizer: Tokenizer,
-    },
+    /// A decoder of any kind.
+    Language(Box<LanguageModel>),
 }
 
 impl LongModel {
     /// Its tensors.
     pub fn weights(&self) -> &Weights {
         match self {
-            Self::T5 { weights, .. } | Self::Qwen { weights, .. } => weights,
+            Self::T5 { weights, .. } => weights,
+            Self::Language(model) => &model.weights,
         }
     }
 
     /// The same, of which what is in 8-bit floats is loaded as wider numbers.
     #[must_use]
     pub fn expanded(mut self) -> Self {
-        let (Self::T5 { weights, .. } | Self::Qwen { weights, .. }) = &mut self;
+        let weights = match &mut self {
+            Self::T5 { weights, .. } => weights,
+            Self::Language(model) => &mut model.weights,
+        };
         *weights = std::mem::take(weights).expanded();
         self
     }
@@ -109,73 +105,74 @@ impl LongModel {
         })
     }
 
-    /// Qwen3 from a part of a model.
+    /// A decoder from a part of a model; `tokenizer` is the folder that has its `tokenizer.json`.
     ///
     /// # Errors
-    /// If configuration, tokenizer or weights are missing or damaged.
-    pub fn qwen(folder: &Folder) -> Result<Self> {
-        let part = folder.part("text_encoder");
-        let mut json: serde_json::Value = part.config()?;
-        // Newer transformers write the rotations' settings together.
-        if json.get("rope_theta").is_none() {
-            if let Some(theta) = json.pointer("/rope_parameters/rope_theta").cloned() {
-                json["rope_theta"] = theta;
-            }
-        }
-        let config: TextEncoderConfig =
-            serde_json::from_value(json).map_err(|e| part.bad_config(e.to_string()))?;
-        check_qwen(&config).map_err(|e| part.bad_config(e))?;
-        let tokenizer = open_tokenizer(folder, "tokenizer/tokenizer.json")?;
-        Ok(Self::of_qwen(
-            config,
-            qwen_names(&part.weights()?),
-            tokenizer,
-        ))
+    /// If configuration, tokenizer or weights are missing or damaged, or the configuration is not implemented.
+    pub fn language(
+        folder: &Folder,
+        encoder: &str,
+        tokenizer: &str,
+        question: Question,
+    ) -> Result<Self> {
+        let part = folder.part(encoder);
+        let json: Value = part.config()?;
+        Ok(Self::Language(Box::new(LanguageModel {
+            config: LanguageConfig::from_json(&json).map_err(|e| part.bad_config(e))?,
+            weights: language::decoder(&part.weights()?),
+            tokenizer: open_tokenizer(folder, &format!("{tokenizer}/tokenizer.json"))?,
+            question,
+        })))
     }
 
-    /// Qwen3 without a configuration; `tokenizer` is a file of `folder`.
+    /// A decoder without a configuration, of which this much is known; `tokenizer` is a file of `folder`.
     ///
     /// # Errors
     /// If its tensors make no model, or the tokenizer is missing or damaged.
-    pub fn qwen_alone(
+    pub fn language_alone(
         path: &Path,
         weights: &Weights,
+        known: &Value,
         folder: &Folder,
         tokenizer: &str,
+        question: Question,
     ) -> Result<Self> {
-        let weights = qwen_names(weights);
-        let config = packed::qwen_config(&weights)
-            .and_then(|config| check_qwen(&config).map(|()| config))
-            .map_err(|reason| Error::BadModel {
-                path: path.to_path_buf(),
-                reason: format!("Qwen3: {reason}"),
-            })?;
-        let tokenizer = open_tokenizer(folder, tokenizer)?;
-        Ok(Self::of_qwen(config, weights, tokenizer))
-    }
-
-    fn of_qwen(config: TextEncoderConfig, weights: Weights, tokenizer: Tokenizer) -> Self {
-        Self::Qwen {
+        let weights = language::decoder(weights);
+        let config = language::config(&weights, known).map_err(|reason| Error::BadModel {
+            path: path.to_path_buf(),
+            reason: format!("the language model: {reason}"),
+        })?;
+        Ok(Self::Language(Box::new(LanguageModel {
             config,
             weights,
-            tokenizer,
-        }
+            tokenizer: open_tokenizer(folder, tokenizer)?,
+            question,
+        })))
     }
 }
 
-/// The names that most files have; others leave out the first part.
-fn qwen_names(weights: &Weights) -> Weights {
-    let bare = weights.contains("embed_tokens.weight");
-    weights.renamed(|name| match bare {
-        true => Some(format!("model.{name}")),
-        false => name.starts_with("model.").then(|| name.to_string()),
-    })
+/// What configuration files of Qwen3 say beside sizes.
+pub fn qwen3() -> Value {
+    json!({"model_type": "qwen3", "rope_theta": 1e6, "rms_norm_eps": 1e-6})
 }
 
 /// A language model that reads prompts.
-pub struct LongText {
-    network: Network,
-    tokenizer: Tokenizer,
+pub enum LongText {
+    /// T5's encoder.
+    T5 {
+        /// The network.
+        module: Module<T5Encoder>,
+        /// Its tokenizer.
+        tokenizer: Tokenizer,
+        /// Tokens to which prompts are filled up.
+        length: usize,
+        /// The token with which they are.
+        pad: u32,
+        /// The token that ends a prompt.
+        end: u32,
+    },
+    /// A decoder.
+    Language(Box<LanguageText>),
 }
 
 impl LongText {
@@ -201,25 +198,16 @@ impl LongText {
                 // Files of whole models have a decoder, too.
                 let weights = weights
                     .renamed(|name| (!name.starts_with("decoder.")).then(|| name.to_string()));
-                let network = Network::T5 {
+                Self::T5 {
                     module: Module::new("T5", weights, dtype, device, offload, build)?,
+                    tokenizer,
                     length,
                     pad,
                     end,
-                };
-                Self { network, tokenizer }
-            }
-            LongModel::Qwen {
-                config,
-                weights,
-                tokenizer,
-            } => {
-                let build = move |vb: crate::models::VarBuilder| Qwen3Encoder::new(vb, &config);
-                let module = Module::new("Qwen3", weights, dtype, device, offload, build)?;
-                Self {
-                    network: Network::Qwen(module),
-                    tokenizer,
                 }
+            }
+            LongModel::Language(model) => {
+                Self::Language(Box::new(LanguageText::new(*model, dtype, device, offload)?))
             }
         })
     }
@@ -236,51 +224,38 @@ impl LongText {
                 Segment::Break => " ".to_string(),
             })
             .collect();
-        let text = match &self.network {
-            Network::T5 { .. } => text,
-            Network::Qwen(_) => {
-                format!("<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n")
-            }
-        };
-        let encoding = self
-            .tokenizer
-            .encode(text, true)
-            .map_err(|e| Error::Usage(format!("the prompt cannot be tokenised: {e}")))?;
-        let mut ids = encoding.get_ids().to_vec();
-        let failed = || Error::candle("encoding the prompt");
-        let tensor = |ids: Vec<u32>| {
-            let count = ids.len();
-            Tensor::from_vec(ids, (1, count), device).map_err(failed())
-        };
-        let output = match &mut self.network {
-            Network::T5 {
+        let (module, tokenizer, length, pad, end) = match self {
+            Self::Language(language) => return language.encode(&text),
+            Self::T5 {
                 module,
+                tokenizer,
                 length,
                 pad,
                 end,
-            } => {
-                if ids.len() > *length {
-                    ids.truncate(*length - 1);
-                    ids.push(*end);
-                }
-                ids.resize(*length, *pad);
-                module.network()?.forward(&tensor(ids)?)
-            }
-            Network::Qwen(module) => {
-                ids.truncate(QWEN_TOKENS);
-                module.network()?.forward(&tensor(ids)?)
-            }
+            } => (module, tokenizer, *length, *pad, *end),
         };
-        output
-            .and_then(|x| x.to_dtype(DType::F32))
-            .map_err(failed())
+        let encoding = tokenizer
+            .encode(text, true)
+            .map_err(|e| Error::Usage(format!("the prompt cannot be tokenised: {e}")))?;
+        let mut ids = encoding.get_ids().to_vec();
+        if ids.len() > length {
+            ids.truncate(length - 1);
+            ids.push(end);
+        }
+        ids.resize(length, pad);
+        let network = module.network()?;
+        let encode = || {
+            let ids = Tensor::from_vec(ids, (1, length), device)?;
+            network.forward(&ids)?.to_dtype(DType::F32)
+        };
+        encode().map_err(Error::candle("encoding the prompt"))
     }
 
     /// Not needed for now.
     pub fn rest(&mut self) {
-        match &mut self.network {
-            Network::T5 { module, .. } => module.rest(),
-            Network::Qwen(module) => module.rest(),
+        match self {
+            Self::T5 { module, .. } => module.rest(),
+            Self::Language(language) => language.rest(),
         }
     }
 }
@@ -308,35 +283,6 @@ fn check_t5(config: &T5Config) -> std::result::Result<(), String> {
     }
     if config.is_decoder {
         return Err("is_decoder is true; an encoder is needed".to_string());
-    }
-    Ok(())
-}
-
-fn check_qwen(config: &TextEncoderConfig) -> std::result::Result<(), String> {
-    within(
-        &[
-            ("vocab_size", config.vocab_size),
-            ("hidden_size", config.hidden_size),
-            ("intermediate_size", config.intermediate_size),
-            ("num_hidden_layers", config.num_hidden_layers),
-            ("num_attention_heads", config.num_attention_heads),
-            ("num_key_value_heads", config.num_key_value_heads),
-            ("head_dim", config.head_dim),
-        ],
-        1 << 20,
-    )?;
-    if config.num_hidden_layers < 2 {
-        return Err("a text encoder of fewer than 2 layers".to_string());
-    }
-    if !config
-        .num_attention_heads
-        .is_multiple_of(config.num_key_value_heads)
-        || !config.head_dim.is_multiple_of(2)
-    {
-        return Err(format!(
-            "{} heads of {} for {} of keys are not possible",
-            config.num_attention_heads, config.head_dim, config.num_key_value_heads
-        ));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 mod builtin;
 mod denoiser;
 mod generate;
+mod language;
 mod load;
 mod long_text;
 mod loras;

@@ -17,6 +17,7 @@ pub mod file;
 pub mod float8;
 pub mod folder;
 pub mod gguf;
+pub mod language;
 pub mod ldm;
 pub mod openclip;
 pub mod packed;

@@ -11,7 +11,6 @@ use crate::models::transformer::flux::FluxConfig;
 use crate::models::transformer::sd3::Sd3Config;
 use crate::models::transformer::z_image::ZImageConfig;
 use candle_transformers::models::t5::{ActivationWithOptionalGating, Config as T5Config};
-use candle_transformers::models::z_image::text_encoder::TextEncoderConfig as QwenConfig;
 
 /// Most blocks that are looked for.
 const BLOCKS: usize = 1024;
@@ -63,7 +62,7 @@ impl Packed {
 }
 
 /// A dimension of a tensor.
-fn dim(weights: &Weights, name: &str, at: usize) -> Result<usize, String> {
+pub(super) fn dim(weights: &Weights, name: &str, at: usize) -> Result<usize, String> {
     let shape = weights.shape(name);
     let dim = shape.and_then(|shape| shape.get(at).copied());
     dim.filter(|dim| *dim > 0)
@@ -71,7 +70,7 @@ fn dim(weights: &Weights, name: &str, at: usize) -> Result<usize, String> {
 }
 
 /// Number of blocks, of which each has the tensor `prefix.N.rest`.
-fn blocks(weights: &Weights, prefix: &str, rest: &str) -> usize {
+pub(super) fn blocks(weights: &Weights, prefix: &str, rest: &str) -> usize {
     (0..BLOCKS)
         .take_while(|i| weights.contains(&format!("{prefix}.{i}.{rest}")))
         .count()
@@ -173,30 +172,6 @@ pub fn z_image_config(weights: &Weights) -> Result<ZImageConfig, String> {
         ..ZImageConfig::default()
     };
     config.check().map(|()| config)
-}
-
-/// What Qwen3's tensors tell about it.
-///
-/// # Errors
-/// Names what is missing or makes no sense.
-pub fn qwen_config(weights: &Weights) -> Result<QwenConfig, String> {
-    let dim = |name: &str, at| dim(weights, name, at);
-    let of_layer = |name: &str| dim(&format!("model.layers.0.{name}.weight"), 0);
-    let head = of_layer("self_attn.q_norm")?;
-    Ok(QwenConfig {
-        vocab_size: dim("model.embed_tokens.weight", 0)?,
-        hidden_size: dim("model.embed_tokens.weight", 1)?,
-        intermediate_size: of_layer("mlp.gate_proj")?,
-        num_hidden_layers: blocks(weights, "model.layers", "self_attn.q_proj.weight"),
-        num_attention_heads: of_layer("self_attn.q_proj")? / head,
-        num_key_value_heads: of_layer("self_attn.k_proj")? / head,
-        head_dim: head,
-        rms_norm_eps: 1e-6,
-        rope_theta: 1e6,
-        attention_bias: false,
-        hidden_act: candle_nn::Activation::Silu,
-        max_position_embeddings: 0,
-    })
 }
 
 /// What the tensors of T5's encoder tell about it.

@@ -51,6 +51,11 @@ impl Kind {
         matches!(self, Self::Gemma2 | Self::Gemma3)
     }
 
+    /// Whether what passes between layers is more than f16 has numbers for.
+    pub fn exceeds_f16(self) -> bool {
+        self.is_gemma() || matches!(self, Self::Qwen2 | Self::Qwen2Vl)
+    }
+
     /// Whether queries and keys are normalised.
     pub fn has_head_norms(self) -> bool {
         matches!(self, Self::Qwen3 | Self::Qwen3Vl | Self::Gemma3)

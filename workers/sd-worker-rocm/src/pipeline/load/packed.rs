@@ -5,7 +5,7 @@ use super::transformer::{open_transformer, without_projection, TransformerModel}
 use crate::models::clip::ClipConfig;
 use crate::pipeline::builtin;
 use crate::pipeline::denoiser::transformer::Kind;
-use crate::pipeline::long_text::LongModel;
+use crate::pipeline::long_text::{qwen3, LongModel, Z_IMAGE};
 use crate::pipeline::types::PipelineOptions;
 use crate::prompt::ClipTokenizer;
 use crate::sampling::NoiseSchedule;
@@ -238,12 +238,12 @@ impl Beside<'_> {
     fn qwen(&self, own: Weights) -> Result<LongModel> {
         const PART: &str = "text_encoder";
         if let Some(folder) = self.part(PART).filter(|_| own.is_empty()) {
-            return LongModel::qwen(&folder);
+            return LongModel::language(&folder, PART, "tokenizer", Z_IMAGE);
         }
         let Some((path, weights)) = self.weights(own, "qwen_3_4b")? else {
             return Err(self.lacks("Qwen3", "qwen_3_4b", PART));
         };
         let (folder, name) = self.tokenizer("Qwen3", "tokenizer")?;
-        LongModel::qwen_alone(&path, &weights, &folder, &name)
+        LongModel::language_alone(&path, &weights, &qwen3(), &folder, &name, Z_IMAGE)
     }
 }

@@ -7,7 +7,7 @@ use crate::models::clip::ClipConfig;
 use crate::models::codec::CodecConfig;
 use crate::pipeline::denoiser::transformer::{Kind, TransformerDenoiser};
 use crate::pipeline::denoiser::Denoiser;
-use crate::pipeline::long_text::{LongModel, LongText};
+use crate::pipeline::long_text::{LongModel, LongText, Z_IMAGE};
 use crate::pipeline::place::{GuidancePlace, Placement};
 use crate::pipeline::text::{Layout, Reading, TextStage, Tower};
 use crate::pipeline::types::PipelineOptions;
@@ -123,7 +123,15 @@ impl TransformerModel {
                     tokens,
                 )?),
             ),
-            Kind::ZImage(_) => (&[], Some(LongModel::qwen(folder)?)),
+            Kind::ZImage(_) => (
+                &[],
+                Some(LongModel::language(
+                    folder,
+                    "text_encoder",
+                    "tokenizer",
+                    Z_IMAGE,
+                )?),
+            ),
         };
         let towers = towers
             .iter()
