@@ -154,8 +154,9 @@ impl Pipeline {
         timings: &mut Timings,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Sampled> {
-        let (height, width) = (request.height / self.factor, request.width / self.factor);
-        let shape = [self.latent_channels, height, width];
+        let shape = self
+            .denoiser
+            .latents(request, self.latent_channels, self.factor);
         let device = self.place.denoiser.clone();
         let mut noise = BatchNoise::new(request.rng, &prepared.seeds, &shape, &device);
         let options = SamplerOptions {
@@ -164,7 +165,7 @@ impl Pipeline {
             steps: request.steps,
             strength: request.init.as_ref().map_or(1.0, |init| init.strength),
             eta: request.eta,
-            image_tokens: height * width / 4,
+            image_tokens: self.denoiser.image_tokens(&shape),
         };
         let mut steps = SamplerRun::new(&self.schedule, &options)?;
         let setting = prepared.conditions.setting(request);
@@ -183,7 +184,7 @@ impl Pipeline {
             (_, _, GuidancePlace::InTurn) => Halves::InTurn,
             _ => Halves::Together,
         };
-        let run = self.denoiser.run(&setting, halves, (height, width))?;
+        let run = self.denoiser.run(&setting, halves, &shape)?;
         let start = prepared.start.as_ref();
         let keep = match start.and_then(|start| Some((start, start.mask.as_ref()?))) {
             Some((start, mask)) => Some((

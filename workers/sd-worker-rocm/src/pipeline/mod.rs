@@ -2,6 +2,7 @@
 
 mod builtin;
 mod denoiser;
+pub(crate) mod families;
 mod generate;
 mod language;
 mod load;

@@ -8,6 +8,7 @@ use crate::textual_inversion::Concept;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor, D};
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use worker::{Error, Result};
 
 /// Encoded prompts that are kept.
@@ -37,6 +38,14 @@ pub struct Reading {
     pub leave_out: usize,
     /// Whether the chosen layer goes through the tower's last norm.
     pub norm: bool,
+}
+
+impl Reading {
+    /// All layers and the last norm.
+    pub const LAST: Self = Self {
+        leave_out: 0,
+        norm: true,
+    };
 }
 
 impl Tower {
@@ -143,6 +152,8 @@ pub struct Encoded {
     pub text: Tensor,
     /// `(1, width)`, f32: of the last tower.
     pub pooled: Tensor,
+    /// Further texts, of families that have such, f32, with a first dimension of 1.
+    pub more: Vec<Tensor>,
 }
 
 impl Encoded {
@@ -154,6 +165,9 @@ impl Encoded {
         Ok(Self {
             text: self.text.to_device(device)?,
             pooled: self.pooled.to_device(device)?,
+            more: (self.more.iter())
+                .map(|x| x.to_device(device))
+                .collect::<CandleResult<_>>()?,
         })
     }
 
@@ -166,6 +180,7 @@ impl Encoded {
         Ok(Self {
             text: zeros(&self.text)?,
             pooled: zeros(&self.pooled)?,
+            more: self.more.iter().map(zeros).collect::<Result<_>>()?,
         })
     }
 }
@@ -177,39 +192,70 @@ struct Key {
     chunks: usize,
 }
 
-/// How a denoiser wants what the encoders say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Layout {
-    /// The towers side by side, the last tower's pooled text.
-    Towers,
-    /// The towers side by side, filled with zeros to the language model's width, and in front of it; all towers' pooled
-    /// texts side by side.
-    Both {
-        /// The language model's width.
-        width: usize,
-        /// Zeros that stand for an absent language model.
-        missing_tokens: usize,
-    },
-    /// The language model's text, the last tower's pooled one.
-    Long,
+/// What the encoders say of a prompt, each f32.
+pub struct Texts {
+    /// Of the towers, `(1, tokens, width)` each.
+    pub towers: Vec<Tensor>,
+    /// The towers' pooled texts, `(1, width)` each.
+    pub pooled: Vec<Tensor>,
+    /// Of the language models, `(1, tokens, width)` each.
+    pub long: Vec<Tensor>,
+}
+
+/// Makes of what the encoders say what the denoiser wants.
+pub type Compose = Arc<dyn Fn(Texts) -> CandleResult<Encoded> + Send + Sync>;
+
+/// The towers side by side, the last tower's pooled text.
+///
+/// # Errors
+/// If shapes do not fit together, or the device fails.
+pub fn composed_towers(texts: Texts) -> CandleResult<Encoded> {
+    let Some(pooled) = texts.pooled.last() else {
+        candle_core::bail!("the model has no text tower")
+    };
+    Ok(Encoded {
+        text: Tensor::cat(&texts.towers, D::Minus1)?,
+        pooled: pooled.clone(),
+        more: Vec::new(),
+    })
+}
+
+/// The first language model's text, the last tower's pooled one.
+///
+/// # Errors
+/// If there is no language model, or the device fails.
+pub fn composed_long(texts: Texts) -> CandleResult<Encoded> {
+    let Some(long) = texts.long.into_iter().next() else {
+        candle_core::bail!("the model has no language model")
+    };
+    let pooled = match texts.pooled.last() {
+        Some(pooled) => pooled.clone(),
+        // Models without a tower do not look at it.
+        None => Tensor::zeros((1, 1), DType::F32, long.device())?,
+    };
+    Ok(Encoded {
+        text: long,
+        pooled,
+        more: Vec::new(),
+    })
 }
 
 /// The model's text encoders, and prompts that went through them lately.
 pub struct TextStage {
     /// The towers, in the model's order.
     pub towers: Vec<Tower>,
-    long: Option<LongText>,
-    layout: Layout,
+    long: Vec<LongText>,
+    compose: Compose,
     cache: Vec<(Key, Encoded)>,
 }
 
 impl TextStage {
     /// A stage of these encoders.
-    pub fn new(towers: Vec<Tower>, long: Option<LongText>, layout: Layout) -> Self {
+    pub fn new(towers: Vec<Tower>, long: Vec<LongText>, compose: Compose) -> Self {
         Self {
             towers,
             long,
-            layout,
+            compose,
             cache: Vec::new(),
         }
     }
@@ -241,9 +287,7 @@ impl TextStage {
             .iter()
             .map(|prompt| self.encode_one(prompt, skip, longest, device, stop))
             .collect();
-        if let Some(long) = &mut self.long {
-            long.rest();
-        }
+        self.long.iter_mut().for_each(LongText::rest);
         self.towers.iter_mut().for_each(|tower| tower.module.rest());
         encoded
     }
@@ -266,7 +310,7 @@ impl TextStage {
             self.cache.push(hit.clone());
             return Ok(Some(hit.1));
         }
-        let mut texts = Vec::new();
+        let mut towers = Vec::new();
         let mut pooled = Vec::new();
         for tower in &mut self.towers {
             let mut chunks = tower.chunks(prompt)?;
@@ -274,69 +318,26 @@ impl TextStage {
             let Some((text, last)) = tower.encode(&chunks, skip, stop)? else {
                 return Ok(None);
             };
-            texts.push(text);
+            towers.push(text);
             pooled.push(last);
         }
-        let long = match &mut self.long {
-            Some(_) if stop().is_break() => return Ok(None),
-            Some(long) => Some(long.encode(prompt, device)?),
-            None => None,
+        let mut long = Vec::new();
+        for model in &mut self.long {
+            if stop().is_break() {
+                return Ok(None);
+            }
+            long.push(model.encode(prompt, device)?);
+        }
+        let texts = Texts {
+            towers,
+            pooled,
+            long,
         };
-        let encoded = self
-            .composed(&texts, &pooled, long, device)
-            .map_err(Error::candle("encoding the prompt"))?;
+        let encoded = (self.compose)(texts).map_err(Error::candle("encoding the prompt"))?;
         if self.cache.len() >= CACHE {
             self.cache.remove(0);
         }
         self.cache.push((key, encoded.clone()));
         Ok(Some(encoded))
-    }
-
-    fn composed(
-        &self,
-        texts: &[Tensor],
-        pooled: &[Tensor],
-        long: Option<Tensor>,
-        device: &Device,
-    ) -> CandleResult<Encoded> {
-        let last = match pooled.last() {
-            Some(last) => last.clone(),
-            // Models without a tower do not look at it.
-            None => Tensor::zeros((1, 1), DType::F32, device)?,
-        };
-        match (self.layout, long) {
-            (Layout::Towers, _) => Ok(Encoded {
-                text: Tensor::cat(texts, D::Minus1)?,
-                pooled: last,
-            }),
-            (Layout::Long, Some(long)) => Ok(Encoded {
-                text: long,
-                pooled: last,
-            }),
-            (Layout::Long, None) => candle_core::bail!("the model has no language model"),
-            (
-                Layout::Both {
-                    width,
-                    missing_tokens,
-                },
-                long,
-            ) => {
-                let towers = Tensor::cat(texts, D::Minus1)?;
-                let missing = width.saturating_sub(towers.dim(D::Minus1)?);
-                let towers = towers.pad_with_zeros(D::Minus1, 0, missing)?;
-                let long = match long {
-                    Some(long) => long,
-                    None => Tensor::zeros(
-                        (1, missing_tokens, towers.dim(D::Minus1)?),
-                        DType::F32,
-                        device,
-                    )?,
-                };
-                Ok(Encoded {
-                    text: Tensor::cat(&[&towers, &long], 1)?,
-                    pooled: Tensor::cat(pooled, D::Minus1)?,
-                })
-            }
-        }
     }
 }

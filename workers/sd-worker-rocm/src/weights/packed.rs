@@ -1,68 +1,55 @@
-//! Single files that have a transformer with other parts of its model: Stable Diffusion 3, FLUX.1 and Z-Image as their
-//! makers and ComfyUI pack them.
+//! Single files that have a transformer with other parts of its model, as its makers and ComfyUI pack them.
 //!
 //! The transformer lies under `model.diffusion_model`, the VAE under `first_stage_model` or `vae`, text encoders under
 //! `text_encoders`; parts may be missing. There is no configuration: sizes are those of the tensors, the rest is what
 //! all models of a family have in common.
 
-use super::transformer::{take, Kind};
 use super::Weights;
 use crate::models::transformer::flux::FluxConfig;
 use crate::models::transformer::sd3::Sd3Config;
 use crate::models::transformer::z_image::ZImageConfig;
+use crate::pipeline::families::Row;
 use candle_transformers::models::t5::{ActivationWithOptionalGating, Config as T5Config};
 
 /// Most blocks that are looked for.
 const BLOCKS: usize = 1024;
 
 /// A file taken apart. Parts that it does not have are empty.
-#[derive(Debug, Clone)]
-pub struct Packed {
+pub(crate) struct Packed {
     /// The family.
-    pub kind: Kind,
+    pub row: &'static Row,
     /// The transformer under diffusers' names.
     pub transformer: Weights,
     /// The autoencoder under the original's names.
     pub vae: Weights,
-    /// CLIP's text tower under transformers' names.
-    pub clip_l: Weights,
-    /// OpenCLIP's.
-    pub clip_g: Weights,
-    /// T5's encoder.
-    pub t5: Weights,
-    /// Qwen3.
-    pub qwen: Weights,
+    /// Text encoders, as `NAME.transformer.TENSOR` with ComfyUI's names: `clip_l`, `clip_g`, `t5xxl`, `qwen3_4b`.
+    pub encoders: Weights,
 }
 
 impl Packed {
     /// The parts of a file, if it has a transformer.
     pub fn take_apart(weights: &Weights) -> Option<Self> {
-        let (kind, transformer) = take(weights)?;
-        let encoder = |name: &str| weights.under(&format!("text_encoders.{name}.transformer."));
+        let (row, transformer) = Row::take(weights)?;
         let vae = weights.under("first_stage_model.");
         Some(Self {
-            kind,
+            row,
             transformer,
             vae: match vae.is_empty() {
                 true => weights.under("vae."),
                 false => vae,
             },
-            clip_l: encoder("clip_l"),
-            clip_g: encoder("clip_g"),
-            t5: encoder("t5xxl"),
-            qwen: encoder("qwen3_4b"),
+            encoders: weights.under("text_encoders."),
         })
     }
 
     /// Whether there is more than the transformer.
     pub fn is_model(&self) -> bool {
-        let parts = [&self.vae, &self.clip_l, &self.clip_g, &self.t5, &self.qwen];
-        parts.iter().any(|part| !part.is_empty())
+        !self.vae.is_empty() || !self.encoders.is_empty()
     }
 }
 
 /// A dimension of a tensor.
-pub(super) fn dim(weights: &Weights, name: &str, at: usize) -> Result<usize, String> {
+pub(crate) fn dim(weights: &Weights, name: &str, at: usize) -> Result<usize, String> {
     let shape = weights.shape(name);
     let dim = shape.and_then(|shape| shape.get(at).copied());
     dim.filter(|dim| *dim > 0)
@@ -70,7 +57,7 @@ pub(super) fn dim(weights: &Weights, name: &str, at: usize) -> Result<usize, Str
 }
 
 /// Number of blocks, of which each has the tensor `prefix.N.rest`.
-pub(super) fn blocks(weights: &Weights, prefix: &str, rest: &str) -> usize {
+pub(crate) fn blocks(weights: &Weights, prefix: &str, rest: &str) -> usize {
     (0..BLOCKS)
         .take_while(|i| weights.contains(&format!("{prefix}.{i}.{rest}")))
         .count()

@@ -5,59 +5,6 @@
 
 use super::Weights;
 
-/// A family of transformers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// FLUX.1.
-    Flux,
-    /// Stable Diffusion 3 and 3.5.
-    Sd3,
-    /// Z-Image.
-    ZImage,
-}
-
-impl Kind {
-    /// Name for messages.
-    pub fn label(self) -> &'static str {
-        match self {
-            Self::Flux => "FLUX.1",
-            Self::Sd3 => "Stable Diffusion 3",
-            Self::ZImage => "Z-Image",
-        }
-    }
-
-    /// The family of a file, told by names that only it has, the originals' or diffusers'.
-    pub fn of(weights: &Weights) -> Option<Self> {
-        let has = |mark: &str| weights.names().any(|name| name.contains(mark));
-        [
-            ("double_blocks.0.", Self::Flux),
-            ("single_transformer_blocks.0.", Self::Flux),
-            ("joint_blocks.0.", Self::Sd3),
-            ("pos_embed.pos_embed", Self::Sd3),
-            ("noise_refiner.0.", Self::ZImage),
-        ]
-        .into_iter()
-        .find_map(|(mark, kind)| has(mark).then_some(kind))
-    }
-}
-
-/// The transformer of a file under diffusers' names, and its family. Other parts that the file has are left out.
-pub fn take(weights: &Weights) -> Option<(Kind, Weights)> {
-    let below = weights.under("model.diffusion_model.");
-    let weights = match below.is_empty() {
-        true => weights.clone(),
-        false => below,
-    };
-    let kind = Kind::of(&weights)?;
-    let named = match kind {
-        Kind::Flux if weights.contains("img_in.weight") => renamed(&weights, FLUX_REST),
-        Kind::Sd3 if weights.contains("x_embedder.proj.weight") => sd3(&weights),
-        Kind::ZImage => z_image(&weights),
-        _ => weights,
-    };
-    Some((kind, named))
-}
-
 /// The name with the first prefix of `table` that it has replaced.
 fn with_prefix(name: &str, table: &[(&str, &str)]) -> Option<String> {
     table
@@ -279,7 +226,19 @@ pub fn from_original(layer: &str) -> Option<Vec<(String, usize)>> {
     })
 }
 
-fn sd3(original: &Weights) -> Weights {
+/// FLUX.1's tensors under diffusers' names.
+pub fn flux(file: &Weights) -> Weights {
+    match file.contains("img_in.weight") {
+        true => renamed(file, FLUX_REST),
+        false => file.clone(),
+    }
+}
+
+/// Stable Diffusion 3's tensors under diffusers' names.
+pub fn sd3(original: &Weights) -> Weights {
+    if !original.contains("x_embedder.proj.weight") {
+        return original.clone();
+    }
     let mut weights = renamed(original, SD3_REST);
     // The text's stream ends in the last block, with a norm of two parts.
     let blocks = (0..).take_while(|i| {
@@ -296,7 +255,8 @@ fn sd3(original: &Weights) -> Weights {
     weights
 }
 
-fn z_image(original: &Weights) -> Weights {
+/// Z-Image's tensors under diffusers' names.
+pub fn z_image(original: &Weights) -> Weights {
     let mut weights = original.renamed(|name| {
         let name = name
             .replace(".attention.qkv.", ".attention.STACKED.")

@@ -39,7 +39,7 @@ enum How {
 }
 
 impl Run {
-    /// Prepares a run on latents of this size. A request without guidance is one denoiser's, whatever `halves` says.
+    /// Prepares a run on latents of these dimensions, without the batch. A request without guidance is one denoiser's, whatever `halves` says.
     ///
     /// # Errors
     /// If a ControlNet cannot be loaded or does not fit, or a device fails.
@@ -47,10 +47,10 @@ impl Run {
         denoiser: &mut Denoiser,
         setting: &Setting,
         halves: Halves,
-        size: (usize, usize),
+        latents: &[usize],
     ) -> Result<Self> {
         let guidance = denoiser.guidance(setting.request);
-        let mut evaluation = |prompts| denoiser.evaluation(setting, prompts, size);
+        let mut evaluation = |prompts| denoiser.evaluation(setting, prompts, latents);
         let how = match (guidance, halves) {
             (None, _) => How::One(evaluation(Prompts::Positive)?),
             (Some(_), Halves::Together) if setting.fits_one_batch() => {
@@ -61,7 +61,7 @@ impl Run {
                 evaluation(Prompts::Positive)?,
             ]),
             (Some(_), Halves::With(other, theirs)) => {
-                let negative = other.evaluation(theirs, Prompts::Negative, size)?;
+                let negative = other.evaluation(theirs, Prompts::Negative, latents)?;
                 let elsewhere = Elsewhere::start(negative, other.device().clone())?;
                 How::AtOnce(elsewhere, evaluation(Prompts::Positive)?)
             }

@@ -21,7 +21,7 @@ use worker::Result;
 pub enum Denoiser {
     /// Stable Diffusion 1, 2 and XL.
     UNet(Box<UNetDenoiser>),
-    /// Stable Diffusion 3, FLUX.1 and Z-Image.
+    /// One of [`crate::pipeline::families`].
     Transformer(Box<TransformerDenoiser>),
 }
 
@@ -43,7 +43,25 @@ impl Denoiser {
         }
     }
 
-    /// The network, ready for latents of this height and width under these prompts.
+    /// Dimensions of a request's latents without the batch, for a codec of so many channels and pixels a latent.
+    pub fn latents(&self, request: &ImageRequest, channels: usize, factor: usize) -> Vec<usize> {
+        match self {
+            Self::UNet(_) => vec![channels, request.height / factor, request.width / factor],
+            Self::Transformer(transformer) => {
+                transformer.family().latents(request, channels, factor)
+            }
+        }
+    }
+
+    /// The picture's tokens, by which schedules are shifted, of latents of these dimensions.
+    pub fn image_tokens(&self, latents: &[usize]) -> usize {
+        match self {
+            Self::UNet(_) => latents[1..].iter().product::<usize>() / 4,
+            Self::Transformer(transformer) => transformer.family().image_tokens(latents),
+        }
+    }
+
+    /// The network, ready for latents of these dimensions, without the batch, under these prompts.
     ///
     /// # Errors
     /// If a ControlNet cannot be loaded or does not fit, or a device fails.
@@ -51,20 +69,20 @@ impl Denoiser {
         &mut self,
         setting: &Setting,
         prompts: Prompts,
-        size: (usize, usize),
+        latents: &[usize],
     ) -> Result<Box<dyn Evaluate>> {
         match self {
             Self::UNet(unet) => unet.evaluation(setting, prompts),
-            Self::Transformer(transformer) => transformer.evaluation(setting, prompts, size),
+            Self::Transformer(transformer) => transformer.evaluation(setting, prompts, latents),
         }
     }
 
-    /// Prepares a run on latents of this height and width, with the setting on this denoiser's device.
+    /// Prepares a run on latents of these dimensions, without the batch, with the setting on this denoiser's device.
     ///
     /// # Errors
     /// Those of [`Run::new`].
-    pub fn run(&mut self, setting: &Setting, halves: Halves, size: (usize, usize)) -> Result<Run> {
-        Run::new(self, setting, halves, size)
+    pub fn run(&mut self, setting: &Setting, halves: Halves, latents: &[usize]) -> Result<Run> {
+        Run::new(self, setting, halves, latents)
     }
 
     /// Not needed for now.

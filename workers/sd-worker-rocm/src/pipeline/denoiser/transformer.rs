@@ -1,13 +1,8 @@
 //! Diffusion transformers as denoisers.
 
 use super::run::{Evaluate, Part, Prompts, Setting};
-use crate::info::Family;
 use crate::models::low_rank::LowRank;
-use crate::models::transformer::attention::Rope;
-use crate::models::transformer::flux::{Flux, FluxConfig};
-use crate::models::transformer::sd3::{Sd3, Sd3Config};
-use crate::models::transformer::z_image::{Positions, ZImage, ZImageConfig};
-use crate::models::VarBuilder;
+use crate::pipeline::families::{Evaluation, Inputs, Network, TransformerFamily};
 use crate::pipeline::module::Module;
 use crate::pipeline::text::Encoded;
 use crate::request::ImageRequest;
@@ -17,45 +12,10 @@ use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use std::sync::Arc;
 use worker::{Error, Result};
 
-/// Which transformer, with its configuration.
-#[derive(Debug, Clone)]
-pub enum Kind {
-    /// Stable Diffusion 3 and 3.5.
-    Sd3(Sd3Config),
-    /// FLUX.1.
-    Flux(FluxConfig),
-    /// Z-Image.
-    ZImage(ZImageConfig),
-}
-
-impl Kind {
-    /// The family of models.
-    pub fn family(&self) -> Family {
-        match self {
-            Self::Sd3(_) => Family::Sd3,
-            Self::Flux(_) => Family::Flux,
-            Self::ZImage(_) => Family::ZImage,
-        }
-    }
-
-    /// Whether guidance is a second evaluation. FLUX has it as a condition of the network, or, where it was distilled
-    /// to few steps, none: its pipelines leave it out there, too.
-    pub fn evaluates_twice(&self) -> bool {
-        !matches!(self, Self::Flux(_))
-    }
-}
-
-/// One of the networks.
-enum Network {
-    Sd3(Sd3),
-    Flux(Flux),
-    ZImage(ZImage),
-}
-
 /// A transformer at work.
 pub struct TransformerDenoiser {
-    module: Module<Network>,
-    kind: Kind,
+    module: Module<Arc<dyn Network>>,
+    family: Arc<dyn TransformerFamily>,
     device: Device,
 }
 
@@ -65,23 +25,17 @@ impl TransformerDenoiser {
     /// # Errors
     /// If weights do not fit the configuration, or the device has no room.
     pub fn new(
-        kind: Kind,
+        family: Arc<dyn TransformerFamily>,
         weights: Weights,
         dtype: DType,
         device: &Device,
         offload: bool,
     ) -> Result<Self> {
-        let of = kind.clone();
-        let build = move |vb: VarBuilder| {
-            Ok(match &of {
-                Kind::Sd3(config) => Network::Sd3(Sd3::new(vb, config)?),
-                Kind::Flux(config) => Network::Flux(Flux::new(vb, config)?),
-                Kind::ZImage(config) => Network::ZImage(ZImage::new(vb, config)?),
-            })
-        };
+        let of = family.clone();
+        let build = move |vb| of.build(vb);
         Ok(Self {
             module: Module::new("the denoiser", weights, dtype, device, offload, build)?,
-            kind,
+            family,
             device: device.clone(),
         })
     }
@@ -91,21 +45,21 @@ impl TransformerDenoiser {
         &self.device
     }
 
-    /// Guidance by a second evaluation.
-    pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
-        let strength = request.guidance;
-        let guidance = Guidance {
-            // Z-Image's own pipeline adds the whole difference to the prompt's prediction.
-            scale: match &self.kind {
-                Kind::ZImage(_) if strength > 1.0 => strength + 1.0,
-                _ => strength,
-            },
-            rescale: request.guidance_rescale,
-        };
-        (guidance.is_active() && self.kind.evaluates_twice()).then_some(guidance)
+    /// What it is.
+    pub fn family(&self) -> &dyn TransformerFamily {
+        &*self.family
     }
 
-    /// The network, ready for latents of this height and width under these prompts.
+    /// Guidance by a second evaluation.
+    pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
+        let guidance = Guidance {
+            scale: self.family.guidance_scale(request),
+            rescale: request.guidance_rescale,
+        };
+        guidance.is_active().then_some(guidance)
+    }
+
+    /// The network, ready for latents of these dimensions under these prompts.
     ///
     /// # Errors
     /// If the device fails.
@@ -113,13 +67,13 @@ impl TransformerDenoiser {
         &mut self,
         setting: &Setting,
         prompts: Prompts,
-        (height, width): (usize, usize),
+        latents: &[usize],
     ) -> Result<Box<dyn Evaluate>> {
         let request = setting.request;
         let network = self.module.network()?;
         let dtype = self.module.dtype();
         let of = prompts.of(setting);
-        let prepare = || -> CandleResult<Evaluation> {
+        let prepare = || -> CandleResult<Repeated> {
             let rows = |x: &dyn Fn(&Encoded) -> Tensor| {
                 let rows = of.iter().map(|encoded| {
                     let x = x(encoded).to_dtype(dtype)?;
@@ -129,22 +83,18 @@ impl TransformerDenoiser {
                 });
                 Tensor::cat(&rows.collect::<CandleResult<Vec<_>>>()?, 0)
             };
-            let text = rows(&|encoded| encoded.text.clone())?;
-            let tokens = text.dim(1)?;
-            let places = match &*network {
-                Network::Sd3(_) => Places::Table,
-                Network::Flux(net) => Places::Flux(net.rope(tokens, height, width, &text)?),
-                Network::ZImage(net) => {
-                    Places::ZImage(Box::new(net.positions(tokens, height, width, &text)?))
-                }
-            };
-            Ok(Evaluation {
-                network: network.clone(),
-                text,
+            let more = setting.positive.more.len();
+            let more = (0..more).map(|i| rows(&|encoded| encoded.more[i].clone()));
+            let inputs = Inputs {
+                request,
+                text: rows(&|encoded| encoded.text.clone())?,
                 pooled: rows(&|encoded| encoded.pooled.clone())?,
-                places,
+                more: more.collect::<CandleResult<_>>()?,
+                latents,
+            };
+            Ok(Repeated {
+                evaluation: Arc::clone(&*network).prepare(inputs)?,
                 times: of.len(),
-                strength: request.guidance,
                 dtype,
             })
         };
@@ -179,45 +129,21 @@ impl TransformerDenoiser {
     }
 }
 
-/// Where tokens stand.
-enum Places {
-    /// The network has a table.
-    Table,
-    Flux(Rope),
-    ZImage(Box<Positions>),
-}
-
-struct Evaluation {
-    network: Arc<Network>,
-    text: Tensor,
-    pooled: Tensor,
-    places: Places,
+/// A network's evaluation of the same latents under several prompts.
+struct Repeated {
+    evaluation: Evaluation,
     /// How often the latents are in the batch.
     times: usize,
-    strength: f64,
     dtype: DType,
 }
 
-impl Evaluate for Evaluation {
-    fn evaluate(&self, x: &Tensor, level: &NoiseLevel, _part: Part) -> CandleResult<Tensor> {
+impl Evaluate for Repeated {
+    fn evaluate(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
         let x = x.to_dtype(self.dtype)?;
         let x = match self.times {
             1 => x,
             times => Tensor::cat(&vec![&x; times], 0)?,
         };
-        let (text, pooled) = (&self.text, &self.pooled);
-        let output = match (&*self.network, &self.places) {
-            (Network::Sd3(net), _) => net.forward(&x, 1000.0 * level.sigma, text, pooled)?,
-            (Network::Flux(net), Places::Flux(rope)) => {
-                let time = 1000.0 * level.sigma;
-                net.forward(&x, time, self.strength, text, pooled, rope)?
-            }
-            (Network::ZImage(net), Places::ZImage(positions)) => {
-                // It counts time from noise to picture, and predicts the way to the picture.
-                net.forward(&x, 1.0 - level.sigma, text, positions)?.neg()?
-            }
-            _ => candle_core::bail!("positions of another network"),
-        };
-        output.to_dtype(DType::F32)
+        (self.evaluation)(&x, level, part)?.to_dtype(DType::F32)
     }
 }

@@ -2,7 +2,7 @@
 
 /// How a model was distilled, as far as it matters for its defaults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Distilled {
+pub enum Distilled {
     /// A latent consistency model, which has a sampler of its own.
     Consistency,
     /// Turbo, Lightning, Hyper, schnell.
@@ -11,7 +11,7 @@ pub(super) enum Distilled {
 
 /// Reads a model's name word by word: `sdxl-turbo` and `DreamShaperXL_v2TurboDPM` are distilled, `turbocharged` and
 /// `hyperrealism_v3` are not.
-pub(super) fn distilled(name: &str) -> Option<Distilled> {
+pub fn distilled(name: &str) -> Option<Distilled> {
     let words = words(name);
     let mut found = None;
     for (i, word) in words.iter().enumerate() {

@@ -5,12 +5,13 @@ mod packed;
 mod parts;
 mod purpose;
 mod sizes;
+mod texts;
 mod transformer;
 mod unet;
 
 #[cfg(feature = "built-in-model")]
 use super::builtin;
-use super::long_text::LongModel;
+use super::families::Row;
 use super::place::Placement;
 use super::types::PipelineOptions;
 use super::Pipeline;
@@ -22,7 +23,10 @@ use transformer::TransformerModel;
 use unet::UNetModel;
 use worker::{Error, Result};
 
+pub use distilled::distilled;
+pub use parts::without_projection;
 pub use sizes::{PartBytes, PartSizes};
+pub use texts::{Decoder, TextModels, TextSource};
 
 /// A model whose files are open, its weights still in them.
 enum Opened {
@@ -57,11 +61,7 @@ impl Opened {
             }
             Self::Transformer(model) => {
                 expand(&mut model.weights);
-                model
-                    .towers
-                    .iter_mut()
-                    .for_each(|tower| expand(&mut tower.1));
-                model.long = model.long.take().map(LongModel::expanded);
+                model.text.expand();
             }
         }
         self
@@ -91,15 +91,15 @@ impl Opened {
                 }
                 false => Err(bad(format!(
                     "this file has a transformer of {} without the rest of the model; give the model's folder or id with --model and this file with --transformer",
-                    packed.kind.label()
+                    packed.row.label
                 ))),
             };
         }
         if !ldm::is_checkpoint(&weights) {
-            return Err(bad(
-                "this file is not a checkpoint of a kind that is implemented (Stable Diffusion 1, 2, XL and 3, FLUX.1 and Z-Image as single files)"
-                    .to_string(),
-            ));
+            return Err(bad(format!(
+                "this file is not a checkpoint of a kind that is implemented (Stable Diffusion 1, 2 and XL, {} as single files)",
+                Row::labels()
+            )));
         }
         let checkpoint = ldm::take_apart(&weights).map_err(bad)?;
         let model = UNetModel::of_checkpoint(checkpoint, name, path)?;

@@ -37,6 +37,11 @@ pub(super) fn open_tower(
     Ok((config, tower_names(&part.weights()?), tokenizer))
 }
 
+/// A tower whose pooled text is its own.
+pub fn without_projection(tower: &Weights) -> Weights {
+    tower.renamed(|name| (name != "text_projection.weight").then(|| name.to_string()))
+}
+
 fn open_tokenizer(folder: &Folder, name: &str) -> Result<ClipTokenizer> {
     match folder {
         Folder::Disk(path) => ClipTokenizer::open(&path.join(name)),

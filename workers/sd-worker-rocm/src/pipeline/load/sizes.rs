@@ -53,11 +53,11 @@ impl PartSizes {
             }
             Opened::Transformer(model) => {
                 let dtype = precise(precision, &model.weights, on_cpu);
-                let towers = model.towers.iter().map(|tower| tower.1.bytes_as(dtype));
-                let long = model.long.as_ref();
+                let towers = model.text.towers.iter();
+                let long = model.text.long.iter();
                 PartBytes {
-                    text: towers.sum::<u64>()
-                        + long.map_or(0, |long| long.weights().bytes_as(dtype)),
+                    text: towers.map(|tower| tower.1.bytes_as(dtype)).sum::<u64>()
+                        + long.map(|long| long.weights().bytes_as(dtype)).sum::<u64>(),
                     denoiser: model.weights.bytes_as(dtype),
                     vae: model.vae.1.bytes_as(DType::F32),
                 }
@@ -68,7 +68,7 @@ impl PartSizes {
             cpu: bytes(options.precision, true),
             evaluates_twice: match &opened {
                 Opened::UNet(model) => model.unet.0.time_cond_proj_dim.is_none(),
-                Opened::Transformer(model) => model.kind.evaluates_twice(),
+                Opened::Transformer(model) => model.family.evaluates_twice(),
             },
         })
     }

@@ -11,7 +11,7 @@ use crate::models::unet::config::UNetConfig;
 use crate::pipeline::denoiser::unet::UNetDenoiser;
 use crate::pipeline::denoiser::Denoiser;
 use crate::pipeline::place::{GuidancePlace, Placement};
-use crate::pipeline::text::{Layout, Reading, TextStage, Tower};
+use crate::pipeline::text::{composed_towers, Reading, TextStage, Tower};
 use crate::pipeline::types::PipelineOptions;
 use crate::pipeline::vae::VaeStage;
 use crate::pipeline::{builtin, Pipeline};
@@ -23,6 +23,7 @@ use crate::weights::folder::Folder;
 use crate::weights::{ldm, Weights};
 use candle_core::{DType, Device};
 use std::path::Path;
+use std::sync::Arc;
 use worker::{Error, Result};
 
 /// Everything that a UNet model consists of, wherever it came from.
@@ -242,7 +243,7 @@ impl Pipeline {
             place,
             info,
             schedule: model.schedule,
-            text: TextStage::new(towers, None, Layout::Towers),
+            text: TextStage::new(towers, Vec::new(), Arc::new(composed_towers)),
             zeros_for_empty: model.zeros_for_empty,
             denoiser: Denoiser::UNet(Box::new(denoiser)),
             second,

@@ -1,0 +1,159 @@
+//! Families of transformers. Each has a file here, which says everything that the pipeline needs to know of it, and a
+//! row in [`FAMILIES`]; the network itself is in `models::transformer`. To add one:
+//!
+//! 1. Write the network and its configuration, with a `check` that refuses by name what is not implemented.
+//! 2. Implement [`TransformerFamily`] for the configuration: text encoders, defaults, guidance, how the network is
+//!    built. What most families share has a default.
+//! 3. Implement [`Network`] for the network: [`Network::prepare`] is asked once a picture and gives the function that
+//!    is asked in every step. Latents have whatever shape [`TransformerFamily::latents`] says; videos' have five
+//!    dimensions with the batch.
+//! 4. Write a [`Row`]: class names in folders, marks of single files, their names under diffusers'. Add it to
+//!    [`FAMILIES`], before rows whose marks its files have, too; and a variant to [`Family`].
+
+mod flux;
+mod sd3;
+mod z_image;
+
+use super::denoiser::Part;
+use super::load::{TextModels, TextSource};
+use crate::info::Family;
+use crate::models::VarBuilder;
+use crate::request::ImageRequest;
+use crate::sampling::{NoiseLevel, NoiseSchedule};
+use crate::weights::folder::Folder;
+use crate::weights::Weights;
+use candle_core::{Result as CandleResult, Tensor};
+use std::fmt::Debug;
+use std::sync::Arc;
+use worker::Result;
+
+/// All families, each before those whose marks its files have, too.
+pub const FAMILIES: &[Row] = &[flux::ROW, sd3::ROW, z_image::ROW];
+
+/// How a family's models are told and opened.
+pub struct Row {
+    /// Name for messages.
+    pub label: &'static str,
+    /// `_class_name` of transformers in folders.
+    pub classes: &'static [&'static str],
+    /// Parts of tensors' names that its single files have, the originals' or diffusers'.
+    pub marks: &'static [&'static str],
+    /// Reads and checks a folder's configuration: `transformer/config.json`, and what else tells variants apart.
+    pub of_folder: fn(&Folder) -> Result<Box<dyn TransformerFamily>>,
+    /// What the tensors of a single file, under diffusers' names, tell.
+    pub of_tensors: fn(&Weights) -> std::result::Result<Box<dyn TransformerFamily>, String>,
+    /// A single file's tensors under diffusers' names, which it may have already.
+    pub renamed: fn(&Weights) -> Weights,
+}
+
+impl Row {
+    /// The family of a folder's transformer.
+    pub fn of_class(class: &str) -> Option<&'static Self> {
+        FAMILIES.iter().find(|row| row.classes.contains(&class))
+    }
+
+    /// The family of a file, and its transformer under diffusers' names; other parts that the file has are left out.
+    pub fn take(weights: &Weights) -> Option<(&'static Self, Weights)> {
+        let below = weights.under("model.diffusion_model.");
+        let weights = match below.is_empty() {
+            true => weights.clone(),
+            false => below,
+        };
+        let has = |mark: &&str| weights.names().any(|name| name.contains(mark));
+        let row = FAMILIES.iter().find(|row| row.marks.iter().any(has))?;
+        Some((row, (row.renamed)(&weights)))
+    }
+
+    /// All families' names, for messages.
+    pub fn labels() -> String {
+        let labels: Vec<&str> = FAMILIES.iter().map(|row| row.label).collect();
+        labels.join(", ")
+    }
+}
+
+/// A model of a family: its transformer's configuration, and what follows from it.
+pub trait TransformerFamily: Debug + Send + Sync {
+    /// The row.
+    fn row(&self) -> &'static Row;
+
+    /// The family of models.
+    fn family(&self) -> Family;
+
+    /// Takes over what a transformer that replaces the model's own tells of itself, under diffusers' names.
+    fn adopt(&mut self, _weights: &Weights) {}
+
+    /// Opens the text encoders, and says how they are read.
+    ///
+    /// # Errors
+    /// If files are missing or damaged.
+    fn text(&self, source: &TextSource) -> Result<TextModels>;
+
+    /// Steps and guidance of requests that have none; `name` is the model's.
+    fn defaults(&self, name: &str) -> (usize, f64);
+
+    /// `scheduler_config.json` of single files, which have none.
+    fn scheduler(&self) -> &'static str;
+
+    /// Changes to the schedule that the family's pipeline makes.
+    fn schedule(&self, schedule: NoiseSchedule) -> NoiseSchedule {
+        schedule
+    }
+
+    /// Latents of a patch, each way: pictures' sides are multiples of it.
+    fn patch(&self) -> usize {
+        2
+    }
+
+    /// Dimensions of a request's latents without the batch, for a codec of so many channels and pixels a latent.
+    fn latents(&self, request: &ImageRequest, channels: usize, factor: usize) -> Vec<usize> {
+        vec![channels, request.height / factor, request.width / factor]
+    }
+
+    /// The picture's tokens, by which schedules are shifted, of latents of these dimensions.
+    fn image_tokens(&self, latents: &[usize]) -> usize {
+        latents[1..].iter().product::<usize>() / self.patch().pow(2)
+    }
+
+    /// Whether guidance usually is a second evaluation.
+    fn evaluates_twice(&self) -> bool {
+        true
+    }
+
+    /// How strongly the prompt's evaluation moves away from the negative prompt's; up to 1 there is only the prompt's.
+    fn guidance_scale(&self, request: &ImageRequest) -> f64 {
+        request.guidance
+    }
+
+    /// Builds the network from tensors under diffusers' names.
+    ///
+    /// # Errors
+    /// If tensors are missing or of other shapes.
+    fn build(&self, vb: VarBuilder) -> CandleResult<Arc<dyn Network>>;
+}
+
+/// What a picture's evaluations have in common. Tensors are on the network's device, of its type, and have a row for
+/// each picture of the evaluation's batch.
+pub struct Inputs<'a> {
+    /// The request.
+    pub request: &'a ImageRequest,
+    /// `(rows, tokens, width)`.
+    pub text: Tensor,
+    /// `(rows, width)`.
+    pub pooled: Tensor,
+    /// Further texts, as the family composes them.
+    pub more: Vec<Tensor>,
+    /// Dimensions of the latents without the batch.
+    pub latents: &'a [usize],
+}
+
+/// The network's output for latents, of its type, at a noise level in this part of the run.
+pub type Evaluation = Box<dyn Fn(&Tensor, &NoiseLevel, Part) -> CandleResult<Tensor> + Send>;
+
+/// A network that can be made ready for pictures.
+pub trait Network: Send + Sync {
+    /// Computes what all steps share.
+    ///
+    /// # Errors
+    /// If inputs do not fit the network, or the device fails.
+    fn prepare(self: Arc<Self>, inputs: Inputs) -> CandleResult<Evaluation>;
+}
