@@ -9,6 +9,7 @@ mod float8;
 mod float8_files;
 mod hashed;
 mod language;
+mod language_transformers;
 mod lora;
 mod networks;
 mod packed;

@@ -121,13 +121,25 @@ impl Projections {
         size: usize,
         eps: f64,
     ) -> Result<Self> {
-        let project = |name: &str| linear(vb.pp(name), width, width);
+        Self::grouped(vb, names, width, width, size, eps)
+    }
+
+    /// The same with `shared` channels of keys and values, of which several heads of queries have one's.
+    pub fn grouped(
+        vb: &VarBuilder,
+        names: &Names,
+        width: usize,
+        shared: usize,
+        size: usize,
+        eps: f64,
+    ) -> Result<Self> {
+        let project = |name: &str, outputs| linear(vb.pp(name), width, outputs);
         let [q, k, v] = names.qkv;
         let [norm_q, norm_k] = names.norms;
         Ok(Self {
-            q: project(q)?,
-            k: project(k)?,
-            v: project(v)?,
+            q: project(q, width)?,
+            k: project(k, shared)?,
+            v: project(v, shared)?,
             norm_q: HeadNorm::new(vb.pp(norm_q), size, eps)?,
             norm_k: HeadNorm::new(vb.pp(norm_k), size, eps)?,
         })

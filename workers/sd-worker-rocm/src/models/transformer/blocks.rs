@@ -1,6 +1,6 @@
 //! What the transformers are made of.
 
-use super::attention::{attend, Projections, Rope, PICTURE, TEXT};
+use super::attention::{attend, Names, Projections, Rope, PICTURE, TEXT};
 use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor, D};
@@ -174,6 +174,29 @@ impl JointBlock {
         })
     }
 
+    /// Reads a block of Qwen-Image.
+    pub fn of_qwen(vb: VarBuilder, width: usize, heads: usize) -> Result<Self> {
+        let attn = vb.pp("attn");
+        let size = width / heads;
+        let stream = |kind: &str, names: &Names, out: &str| {
+            Result::Ok(Stream {
+                modulation: Modulation::new(vb.pp(format!("{kind}_mod.1")), width, width, 6)?,
+                projections: Projections::new(&attn, names, width, size, 1e-6)?,
+                alone: None,
+                rest: Some((
+                    linear(attn.pp(out), width, width)?,
+                    FeedForward::new(vb.pp(format!("{kind}_mlp")), width)?,
+                )),
+                norm: PlainNorm::new(&vb, width)?,
+            })
+        };
+        Ok(Self {
+            picture: stream("img", &PICTURE, "to_out.0")?,
+            text: stream("txt", &TEXT, "to_add_out")?,
+            heads,
+        })
+    }
+
     /// Picture and text after the block; `conditions` went through SiLU, `rope` has text before picture.
     pub fn forward(
         &self,
@@ -182,7 +205,33 @@ impl JointBlock {
         conditions: &Tensor,
         rope: Option<&Rope>,
     ) -> Result<(Tensor, Tensor)> {
-        let by_picture = self.picture.modulation.forward(conditions)?;
+        self.forward_with(picture, text, conditions, None, rope)
+    }
+
+    /// As [`Self::forward`]; the picture's tokens from a certain one on may have other conditions.
+    pub fn forward_with(
+        &self,
+        picture: &Tensor,
+        text: &Tensor,
+        conditions: &Tensor,
+        others: Option<(&Tensor, usize)>,
+        rope: Option<&Rope>,
+    ) -> Result<(Tensor, Tensor)> {
+        let mut by_picture = self.picture.modulation.forward(conditions)?;
+        if let Some((others, first)) = others {
+            let rest = picture.dim(1)? - first;
+            for (by, other) in by_picture
+                .iter_mut()
+                .zip(self.picture.modulation.forward(others)?)
+            {
+                let (batch, _, width) = by.dims3()?;
+                let by_token = [
+                    by.broadcast_as((batch, first, width))?,
+                    other.broadcast_as((batch, rest, width))?,
+                ];
+                *by = Tensor::cat(&by_token, 1)?;
+            }
+        }
         let by_text = self.text.modulation.forward(conditions)?;
         let normed_picture =
             self.picture

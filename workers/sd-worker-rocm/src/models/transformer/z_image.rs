@@ -1,7 +1,9 @@
 //! The transformer of Z-Image.
 
-use super::attention::{attend, Projections, Rope, PICTURE};
+use super::attention::Rope;
 use super::blocks::{Modulation, PlainNorm, TIME};
+use super::sandwich::{SandwichBlock, SandwichNames, SandwichSizes};
+use super::{pack_inner, unpack_inner};
 use crate::models::config::within;
 use crate::models::layers::Linear;
 use crate::models::layers::{linear, sinusoidal};
@@ -139,73 +141,27 @@ impl ZImageConfig {
     }
 }
 
-#[derive(Debug, Clone)]
-struct Block {
-    modulation: Option<Modulation>,
-    norms: [RmsNorm; 4],
-    projections: Projections,
-    out: Linear,
-    gate: Linear,
-    up: Linear,
-    down: Linear,
-    heads: usize,
-}
+/// Names of a block's parts.
+const NAMES: SandwichNames = SandwichNames {
+    modulation: "adaLN_modulation.0",
+    before: ["attention_norm1", "attention_norm1"],
+    after: "attention_norm2",
+    feed: ["ffn_norm1", "ffn_norm2"],
+    attention: "attention",
+    layers: ["feed_forward.w1", "feed_forward.w3", "feed_forward.w2"],
+};
 
-impl Block {
-    fn new(vb: VarBuilder, config: &ZImageConfig, modulated: bool) -> Result<Self> {
-        let width = config.dim;
-        let hidden = width * 8 / 3;
-        let norm = |name: &str| RmsNorm::new(vb.pp(name), width, config.norm_eps);
-        let (attn, feed) = (vb.pp("attention"), vb.pp("feed_forward"));
-        let size = width / config.n_heads;
-        Ok(Self {
-            modulation: match modulated {
-                true => Some(Modulation::new(
-                    vb.pp("adaLN_modulation.0"),
-                    width.min(CONDITIONS),
-                    width,
-                    4,
-                )?),
-                false => None,
-            },
-            norms: [
-                norm("attention_norm1")?,
-                norm("attention_norm2")?,
-                norm("ffn_norm1")?,
-                norm("ffn_norm2")?,
-            ],
-            projections: Projections::new(&attn, &PICTURE, width, size, config.norm_eps)?,
-            out: linear(attn.pp("to_out.0"), width, width)?,
-            gate: linear(feed.pp("w1"), width, hidden)?,
-            up: linear(feed.pp("w3"), width, hidden)?,
-            down: linear(feed.pp("w2"), hidden, width)?,
-            heads: config.n_heads,
-        })
-    }
-
-    fn forward(&self, x: &Tensor, rope: &Rope, conditions: &Tensor) -> Result<Tensor> {
-        let by = match &self.modulation {
-            Some(modulation) => Some(modulation.forward(conditions)?),
-            None => None,
-        };
-        let scaled = |x: Tensor, part: usize| match &by {
-            Some(by) => x.broadcast_mul(&(&by[part] + 1.0)?),
-            None => Ok(x),
-        };
-        let gated = |x: Tensor, part: usize| match &by {
-            Some(by) => x.broadcast_mul(&by[part].tanh()?),
-            None => Ok(x),
-        };
-        let [before, after, before_feed, after_feed] = &self.norms;
-        let h = scaled(before.forward(x)?, 0)?;
-        let h = attend(&self.projections.forward(&h)?, self.heads, Some(rope))?;
-        let h = after.forward(&self.out.forward(&h)?)?;
-        let x = (x + gated(h, 1)?)?;
-        let h = scaled(before_feed.forward(&x)?, 2)?;
-        let h = candle_nn::fused::silu_mul(&self.gate.forward(&h)?, &self.up.forward(&h)?)?;
-        let h = after_feed.forward(&self.down.forward(&h)?)?;
-        x + gated(h, 3)?
-    }
+fn block(vb: &VarBuilder, config: &ZImageConfig, modulated: bool) -> Result<SandwichBlock> {
+    let sizes = SandwichSizes {
+        width: config.dim,
+        hidden: config.dim * 8 / 3,
+        heads: config.n_heads,
+        shared: config.n_kv_heads,
+        conditions: modulated.then(|| config.dim.min(CONDITIONS)),
+        eps: config.norm_eps,
+        head_eps: config.norm_eps,
+    };
+    SandwichBlock::new(vb, &NAMES, &sizes)
 }
 
 /// The network.
@@ -218,9 +174,9 @@ pub struct ZImage {
     picture: Linear,
     /// What fills picture and text up.
     fill: [Tensor; 2],
-    picture_blocks: Vec<Block>,
-    text_blocks: Vec<Block>,
-    blocks: Vec<Block>,
+    picture_blocks: Vec<SandwichBlock>,
+    text_blocks: Vec<SandwichBlock>,
+    blocks: Vec<SandwichBlock>,
     norm: PlainNorm,
     modulation: Modulation,
     out: Linear,
@@ -248,7 +204,7 @@ impl ZImage {
         let blocks = |name: &str, count: usize, modulated: bool| {
             let vb = vb.pp(name);
             (0..count)
-                .map(|i| Block::new(vb.pp(i), config, modulated))
+                .map(|i| block(&vb.pp(i), config, modulated))
                 .collect::<Result<Vec<_>>>()
         };
         let last = vb.pp("all_final_layer.2-1");
@@ -319,40 +275,30 @@ impl ZImage {
         text: &Tensor,
         positions: &Positions,
     ) -> Result<Tensor> {
-        let (batch, channels, height, width) = x.dims4()?;
+        let (_, _, height, width) = x.dims4()?;
         let row = sinusoidal(&[t * self.config.t_scale], TIME, true, 0.0, x.device())?;
         let [first, second] = &self.time;
         let conditions = second.forward(&first.forward(&row.to_dtype(self.dtype)?)?.silu()?)?;
-        // Patches with channels innermost.
-        let patches = x
-            .reshape(vec![batch, channels, height / 2, 2, width / 2, 2])?
-            .permute(vec![0, 2, 4, 3, 5, 1])?
-            .contiguous()?
-            .reshape((batch, (), 4 * channels))?;
+        let patches = pack_inner(x)?;
         let count = patches.dim(1)?;
         let [picture_fill, text_fill] = &self.fill;
         let mut picture = filled(self.picture.forward(&patches)?, picture_fill)?;
         for block in &self.picture_blocks {
-            picture = block.forward(&picture, &positions.picture, &conditions)?;
+            picture = block.forward(&picture, &positions.picture, Some(&conditions))?;
         }
         let text = self.text.forward(&self.text_norm.forward(text)?)?;
         let mut text = filled(text, text_fill)?;
         for block in &self.text_blocks {
-            text = block.forward(&text, &positions.text, &conditions)?;
+            text = block.forward(&text, &positions.text, None)?;
         }
         let mut both = Tensor::cat(&[&picture, &text], 1)?;
         for block in &self.blocks {
-            both = block.forward(&both, &positions.both, &conditions)?;
+            both = block.forward(&both, &positions.both, Some(&conditions))?;
         }
         let picture = both.narrow(1, 0, count)?.contiguous()?;
         let by = self.modulation.forward(&conditions.silu()?)?;
         let picture = self.norm.modulated(&picture, &by[0], None)?;
-        self.out
-            .forward(&picture)?
-            .reshape(vec![batch, height / 2, width / 2, 2, 2, channels])?
-            .permute(vec![0, 5, 1, 3, 2, 4])?
-            .contiguous()?
-            .reshape((batch, channels, height, width))
+        unpack_inner(&self.out.forward(&picture)?, height, width)
     }
 }
 
