@@ -5,7 +5,8 @@ use candle_core::{DType, Device, Result, Tensor};
 use sd_worker_rocm::rng::Mt19937;
 use sd_worker_rocm::sampling::noise_schedule::Shift;
 use sd_worker_rocm::sampling::{
-    NoiseLevel, NoiseSchedule, Prediction, Sampler, SamplerOptions, SamplerRun, Schedule,
+    Churn, NoiseLevel, NoiseSchedule, Prediction, Sampler, SamplerOptions, SamplerRun, Schedule,
+    Seen,
 };
 use serde::Deserialize;
 
@@ -28,6 +29,17 @@ struct Case {
     #[serde(rename = "final")]
     last: Vec<f64>,
 }
+
+/// A run with nothing unusual, for what a test leaves open.
+const PLAIN: SamplerOptions = SamplerOptions {
+    sampler: Sampler::Euler,
+    schedule: Schedule::Discrete,
+    steps: 10,
+    strength: 1.0,
+    eta: None,
+    churn: Churn::NONE,
+    image_tokens: 0,
+};
 
 /// The device under test: the simulated GPU where the test run asks for it.
 fn device() -> Device {
@@ -63,7 +75,23 @@ fn model(x: &Tensor, timestep: f64, time: bool) -> Result<Tensor> {
     x.affine(0.8, 0.3)?.tanh()?.affine(0.9, bias)
 }
 
-fn finish(schedule: &NoiseSchedule, options: &SamplerOptions, time: bool) -> (Vec<f32>, Vec<f64>) {
+/// What the negative prompt's half would say.
+fn negative_model(x: &Tensor, timestep: f64) -> Result<Tensor> {
+    x.affine(0.6, -0.2)?
+        .tanh()?
+        .affine(0.7, 0.1 * (timestep / 150.0).cos())
+}
+
+/// A run with the fixed model function.
+struct Finished {
+    values: Vec<f32>,
+    /// Time steps at which steps began.
+    asked: Vec<f64>,
+    evaluations: usize,
+    draws: usize,
+}
+
+fn finish(schedule: &NoiseSchedule, options: &SamplerOptions, time: bool) -> Finished {
     let device = device();
     let mut run = SamplerRun::new(schedule, options).unwrap();
     let mut x = run.start(None, &start(&device)).unwrap();
@@ -75,7 +103,11 @@ fn finish(schedule: &NoiseSchedule, options: &SamplerOptions, time: bool) -> (Ve
         let mut denoise = |x: &Tensor, level: &NoiseLevel| {
             evaluations += 1;
             let out = model(x, level.timestep, time)?;
-            schedule.prediction.denoised(x, &out, level)
+            let negative = negative_model(x, level.timestep)?;
+            Ok(Seen {
+                image: schedule.prediction.denoised(x, &out, level)?,
+                negative: Some(schedule.prediction.denoised(x, &negative, level)?),
+            })
         };
         let mut fresh = || {
             draws += 1;
@@ -83,10 +115,13 @@ fn finish(schedule: &NoiseSchedule, options: &SamplerOptions, time: bool) -> (Ve
         };
         x = run.step(&x, &mut denoise, &mut fresh).unwrap().x;
     }
-    assert_eq!(evaluations, options.sampler.evaluations(run.steps()));
     assert_eq!(x.dtype(), DType::F32);
-    let values = x.flatten_all().unwrap().to_vec1().unwrap();
-    (values, asked)
+    Finished {
+        values: x.flatten_all().unwrap().to_vec1().unwrap(),
+        asked,
+        evaluations,
+        draws,
+    }
 }
 
 #[test]
@@ -100,16 +135,16 @@ fn diffusers_numbers() {
             sampler: Sampler::from_name(&case.sampler).unwrap(),
             schedule: Schedule::from_name(&case.schedule).unwrap(),
             steps: case.steps,
-            strength: 1.0,
             eta: case.eta,
             image_tokens: 256,
+            ..PLAIN
         };
         let named = schedule.named.unwrap_or(Schedule::Discrete);
         assert_eq!(named, options.schedule, "{}", case.config);
         if schedule.sampler == Some(Sampler::Euler) {
             assert_eq!(schedule.sampler, Some(options.sampler), "{}", case.config);
         }
-        let (values, asked) = finish(&schedule, &options, case.time);
+        let Finished { values, asked, .. } = finish(&schedule, &options, case.time);
         // diffusers lists the second evaluation of two-stage methods as a time step of its own, and rounds for some
         // solvers.
         let stride = if case.timesteps.len() == case.steps || options.sampler == Sampler::Plms {
@@ -151,6 +186,70 @@ fn diffusers_numbers() {
     assert!(failures.is_empty(), "{failures}");
 }
 
+#[derive(Deserialize)]
+struct KCase {
+    sampler: String,
+    flow: bool,
+    prediction: String,
+    schedule: String,
+    steps: usize,
+    eta: Option<f64>,
+    churned: Option<[f64; 4]>,
+    evaluations: usize,
+    draws: usize,
+    #[serde(rename = "final")]
+    last: Vec<f64>,
+}
+
+/// The methods of k-diffusion, ComfyUI and web UIs, written anew in `make_k_samplers.py`.
+#[test]
+fn k_diffusion_numbers() {
+    let cases: Cases<KCase> =
+        serde_json::from_str(include_str!("reference/k_samplers.json")).unwrap();
+    assert!(cases.cases.len() > 100);
+    let mut failures = String::new();
+    for case in &cases.cases {
+        let schedule = match (case.flow, case.prediction.as_str()) {
+            (true, _) => NoiseSchedule::flow(Shift::Fixed(3.0)),
+            (_, "velocity") => NoiseSchedule::stable_diffusion(Prediction::Velocity),
+            _ => NoiseSchedule::stable_diffusion(Prediction::Epsilon),
+        };
+        let options = SamplerOptions {
+            sampler: Sampler::from_name(&case.sampler).unwrap(),
+            schedule: Schedule::from_name(&case.schedule).unwrap(),
+            steps: case.steps,
+            eta: case.eta,
+            churn: match case.churned {
+                Some([amount, from, to, strength]) => Churn {
+                    amount,
+                    from,
+                    to,
+                    strength,
+                },
+                None => Churn::NONE,
+            },
+            ..PLAIN
+        };
+        let run = finish(&schedule, &options, true);
+        let apart = run.values.iter().zip(&case.last);
+        let error = apart.fold(0.0, |m: f64, (a, b)| m.max((f64::from(*a) - b).abs()));
+        let largest = case.last.iter().fold(1.0, |m: f64, v| m.max(v.abs()));
+        let counts = (run.evaluations, run.draws);
+        if error / largest > 2e-5 || error.is_nan() || counts != (case.evaluations, case.draws) {
+            failures += &format!(
+                "{} flow {} {} {} steps: {:.2e} of {largest:.1}, {counts:?} for {:?}\n",
+                case.sampler,
+                case.flow,
+                case.prediction,
+                case.steps,
+                error / largest,
+                (case.evaluations, case.draws),
+            );
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
 #[test]
 fn solvers_of_one_equation_agree_in_the_limit() {
     let models = [
@@ -168,11 +267,11 @@ fn solvers_of_one_equation_agree_in_the_limit() {
             sampler,
             schedule: Schedule::SgmUniform,
             steps,
-            strength: 1.0,
             eta: Some(0.0),
             image_tokens: 1024,
+            ..PLAIN
         };
-        finish(model, &options, true).0
+        finish(model, &options, true).values
     };
     for model in &models {
         let exact = solve(model, Sampler::Heun, 400);
@@ -184,6 +283,17 @@ fn solvers_of_one_equation_agree_in_the_limit() {
             (Sampler::DpmPlusPlus2MSde, 200, 5e-3),
             (Sampler::DpmPlusPlusSde, 200, 5e-3),
             (Sampler::UniPc, 200, 5e-3),
+            (Sampler::Lms, 200, 5e-3),
+            (Sampler::Dpm2, 200, 5e-3),
+            (Sampler::Dpm2Ancestral, 200, 5e-3),
+            (Sampler::DpmPlusPlus2SAncestral, 200, 5e-3),
+            (Sampler::DpmPlusPlus2MSdeHeun, 200, 5e-3),
+            (Sampler::DpmPlusPlus3MSde, 200, 5e-3),
+            (Sampler::Deis, 200, 5e-3),
+            (Sampler::IpndmV, 200, 5e-3),
+            (Sampler::Restart, 15, 5e-2),
+            (Sampler::ResMultistep, 200, 5e-3),
+            (Sampler::ResMultistepAncestral, 200, 5e-3),
         ] {
             let found = solve(model, sampler, steps);
             let worst = exact
@@ -206,8 +316,7 @@ fn image_to_image_starts_with_the_image() {
         schedule: Schedule::Discrete,
         steps: 10,
         strength: 0.3,
-        eta: None,
-        image_tokens: 0,
+        ..PLAIN
     };
     let run = SamplerRun::new(&schedule, &options).unwrap();
     assert_eq!(run.steps(), 3);

@@ -10,7 +10,7 @@ use super::types::{Generated, Progress, Stage, Timings};
 use super::Pipeline;
 use crate::request::{ImageRequest, ValidRequest};
 use crate::rng::BatchNoise;
-use crate::sampling::{SamplerOptions, SamplerRun};
+use crate::sampling::{Churn, SamplerOptions, SamplerRun, Seen};
 use candle_core::{Result as CandleResult, Tensor};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -165,6 +165,7 @@ impl Pipeline {
             steps: request.steps,
             strength: request.init.as_ref().map_or(1.0, |init| init.strength),
             eta: request.eta,
+            churn: Churn::NONE,
             image_tokens: self.denoiser.image_tokens(&shape),
         };
         let mut steps = SamplerRun::new(&self.schedule, &options)?;
@@ -231,14 +232,15 @@ impl Pipeline {
                     evaluations += 1;
                     let output = run.output(x, level, part)?;
                     let denoised = prediction.denoised(x, &output, level)?;
-                    match &keep {
-                        None => Ok(denoised),
+                    let denoised = match &keep {
+                        None => denoised,
                         // What is kept is known: the sampler is led to it.
                         Some((latents, mask)) => {
                             let kept = latents.broadcast_mul(&mask.affine(-1.0, 1.0)?)?;
-                            denoised.broadcast_mul(mask)?.broadcast_add(&kept)
+                            denoised.broadcast_mul(mask)?.broadcast_add(&kept)?
                         }
-                    }
+                    };
+                    Ok(Seen::from(denoised))
                 },
                 &mut || noise.draw(),
             );

@@ -237,7 +237,7 @@ mod tests {
             let request = build(fields, &InterfaceDefaults::OWN);
             assert_eq!((request.sampler, request.schedule()), expected);
         }
-        for (sampler, schedule, field) in [("DPM adaptive", "", "sampler"), ("", "x", "schedule")] {
+        for (sampler, schedule, field) in [("DPM perfect", "", "sampler"), ("", "x", "schedule")] {
             let fields = RequestFields {
                 sampler: Some(sampler.to_string()),
                 schedule: Some(schedule.to_string()),

@@ -7,6 +7,7 @@
 //! | [`schedule`]       | which noise levels a run of N steps visits                                 |
 //! | [`prediction`]     | what the network predicts (noise, velocity, flow), turned into an image    |
 //! | [`run`]            | one run of a sampler, step by step                                         |
+//! | [`solver`]         | the samplers                                                               |
 //! | [`guidance`]       | classifier-free guidance and its rescaling                                 |
 //!
 //! Every state is `x = alpha · image + sigma · noise`. Variance preserving models (Stable Diffusion) have `alpha² +
@@ -18,13 +19,11 @@ pub mod guidance;
 mod name;
 mod noise_level;
 pub mod noise_schedule;
-mod plms;
 pub mod prediction;
 pub mod run;
 pub mod schedule;
 pub mod scheduler_config;
-mod solver;
-mod unipc;
+pub mod solver;
 
 pub use guidance::Guidance;
 pub use name::{Sampler, Schedule};
@@ -32,3 +31,4 @@ pub use noise_level::NoiseLevel;
 pub use noise_schedule::NoiseSchedule;
 pub use prediction::Prediction;
 pub use run::{SamplerOptions, SamplerRun, Stepped};
+pub use solver::{Churn, Seen};

@@ -1,5 +1,11 @@
 //! Names of samplers and schedules, as web UIs, ComfyUI and diffusers spell them.
 
+use super::solver::dpm::{Dpm, DpmKind, SecondOrder};
+use super::solver::history::{self, Weighing};
+use super::solver::plms::Plms;
+use super::solver::unipc::UniPc;
+use super::solver::{consistency, euler, stages, whole, Solver};
+use super::NoiseSchedule;
 use worker::{Error, Result};
 
 /// How a step goes from one noise level to the next.
@@ -27,11 +33,59 @@ pub enum Sampler {
     Lcm,
     /// Trajectory consistency distillation.
     Tcd,
+    /// Linear multistep, fourth order.
+    Lms,
+    /// DPM-Solver-2 in Karras's form, two evaluations a step.
+    Dpm2,
+    /// The same with fresh noise in every step.
+    Dpm2Ancestral,
+    /// DPM-Solver++ of one step with fresh noise, two evaluations a step.
+    DpmPlusPlus2SAncestral,
+    /// DPM-Solver++ with noise, second order by Heun's weights.
+    DpmPlusPlus2MSdeHeun,
+    /// DPM-Solver++ with noise, third order, multistep.
+    DpmPlusPlus3MSde,
+    /// DPM-Solver of few evaluations: as many as there are steps.
+    DpmFast,
+    /// DPM-Solver with steps as long as its error allows; the number of steps does not matter.
+    DpmAdaptive,
+    /// Diffusion exponential integrator, third order.
+    Deis,
+    /// Improved pseudo numerical method, fourth order.
+    Ipndm,
+    /// The same for steps of any size.
+    IpndmV,
+    /// Heun's steps, of which some go again from more noise.
+    Restart,
+    /// Heun with a third evaluation, a step ahead.
+    HeunPlusPlus,
+    /// Residual multistep, second order.
+    ResMultistep,
+    /// The same with fresh noise in every step.
+    ResMultistepAncestral,
+    /// Extended reverse-time SDE, third order.
+    ErSde,
+    /// Euler with its direction extrapolated.
+    GradientEstimation,
+    /// Euler with CFG++, whose guidance goes from 0 to 2 or so.
+    EulerCfgPlusPlus,
+    /// Euler with CFG++ and fresh noise.
+    EulerAncestralCfgPlusPlus,
+    /// DPM-Solver++ 2M with CFG++.
+    DpmPlusPlus2MCfgPlusPlus,
+    /// DPM-Solver++ 2S with CFG++ and fresh noise.
+    DpmPlusPlus2SAncestralCfgPlusPlus,
+    /// Residual multistep with CFG++.
+    ResMultistepCfgPlusPlus,
+    /// Residual multistep with CFG++ and fresh noise.
+    ResMultistepAncestralCfgPlusPlus,
+    /// Gradient estimation with CFG++.
+    GradientEstimationCfgPlusPlus,
 }
 
 impl Sampler {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 35] = [
         Self::Euler,
         Self::EulerAncestral,
         Self::Heun,
@@ -43,6 +97,30 @@ impl Sampler {
         Self::UniPc,
         Self::Lcm,
         Self::Tcd,
+        Self::Lms,
+        Self::Dpm2,
+        Self::Dpm2Ancestral,
+        Self::DpmPlusPlus2SAncestral,
+        Self::DpmPlusPlus2MSdeHeun,
+        Self::DpmPlusPlus3MSde,
+        Self::DpmFast,
+        Self::DpmAdaptive,
+        Self::Deis,
+        Self::Ipndm,
+        Self::IpndmV,
+        Self::Restart,
+        Self::HeunPlusPlus,
+        Self::ResMultistep,
+        Self::ResMultistepAncestral,
+        Self::ErSde,
+        Self::GradientEstimation,
+        Self::EulerCfgPlusPlus,
+        Self::EulerAncestralCfgPlusPlus,
+        Self::DpmPlusPlus2MCfgPlusPlus,
+        Self::DpmPlusPlus2SAncestralCfgPlusPlus,
+        Self::ResMultistepCfgPlusPlus,
+        Self::ResMultistepAncestralCfgPlusPlus,
+        Self::GradientEstimationCfgPlusPlus,
     ];
 
     /// The name that web UIs show.
@@ -63,11 +141,56 @@ impl Sampler {
             Self::Ddim => &["DDIM", "ddim"],
             Self::Plms => &["PLMS", "plms", "pndm"],
             Self::DpmPlusPlus2M => &["DPM++ 2M", "dpmpp_2m", "k_dpmpp_2m"],
-            Self::DpmPlusPlusSde => &["DPM++ SDE", "dpmpp_sde", "k_dpmpp_sde"],
-            Self::DpmPlusPlus2MSde => &["DPM++ 2M SDE", "dpmpp_2m_sde", "k_dpmpp_2m_sde"],
+            Self::DpmPlusPlusSde => &["DPM++ SDE", "dpmpp_sde", "k_dpmpp_sde", "dpmpp_sde_gpu"],
+            Self::DpmPlusPlus2MSde => &[
+                "DPM++ 2M SDE",
+                "dpmpp_2m_sde",
+                "k_dpmpp_2m_sde",
+                "dpmpp_2m_sde_gpu",
+            ],
             Self::UniPc => &["UniPC", "uni_pc", "uni_pc_bh2"],
             Self::Lcm => &["LCM", "lcm"],
             Self::Tcd => &["TCD", "tcd"],
+            Self::Lms => &["LMS", "lms", "k_lms"],
+            Self::Dpm2 => &["DPM2", "dpm_2", "k_dpm_2"],
+            Self::Dpm2Ancestral => &["DPM2 a", "dpm_2_ancestral", "k_dpm_2_a"],
+            Self::DpmPlusPlus2SAncestral => &["DPM++ 2S a", "dpmpp_2s_ancestral", "k_dpmpp_2s_a"],
+            Self::DpmPlusPlus2MSdeHeun => &[
+                "DPM++ 2M SDE Heun",
+                "dpmpp_2m_sde_heun",
+                "k_dpmpp_2m_sde_heun",
+                "dpmpp_2m_sde_heun_gpu",
+            ],
+            Self::DpmPlusPlus3MSde => &[
+                "DPM++ 3M SDE",
+                "dpmpp_3m_sde",
+                "k_dpmpp_3m_sde",
+                "dpmpp_3m_sde_gpu",
+            ],
+            Self::DpmFast => &["DPM fast", "dpm_fast", "k_dpm_fast"],
+            Self::DpmAdaptive => &["DPM adaptive", "dpm_adaptive", "k_dpm_ad"],
+            Self::Deis => &["DEIS", "deis"],
+            Self::Ipndm => &["IPNDM", "ipndm"],
+            Self::IpndmV => &["IPNDM_V", "ipndm_v"],
+            Self::Restart => &["Restart", "restart"],
+            Self::HeunPlusPlus => &["HeunPP2", "heunpp2", "heun++"],
+            Self::ResMultistep => &["Res Multistep", "res_multistep"],
+            Self::ResMultistepAncestral => &["Res Multistep a", "res_multistep_ancestral"],
+            Self::ErSde => &["ER SDE", "er_sde"],
+            Self::GradientEstimation => &["Gradient Estimation", "gradient_estimation"],
+            Self::EulerCfgPlusPlus => &["Euler CFG++", "euler_cfg_pp"],
+            Self::EulerAncestralCfgPlusPlus => &["Euler a CFG++", "euler_ancestral_cfg_pp"],
+            Self::DpmPlusPlus2MCfgPlusPlus => &["DPM++ 2M CFG++", "dpmpp_2m_cfg_pp"],
+            Self::DpmPlusPlus2SAncestralCfgPlusPlus => {
+                &["DPM++ 2S a CFG++", "dpmpp_2s_ancestral_cfg_pp"]
+            }
+            Self::ResMultistepCfgPlusPlus => &["Res Multistep CFG++", "res_multistep_cfg_pp"],
+            Self::ResMultistepAncestralCfgPlusPlus => {
+                &["Res Multistep a CFG++", "res_multistep_ancestral_cfg_pp"]
+            }
+            Self::GradientEstimationCfgPlusPlus => {
+                &["Gradient Estimation CFG++", "gradient_estimation_cfg_pp"]
+            }
         }
     }
 
@@ -97,22 +220,126 @@ impl Sampler {
     /// The schedule that web UIs choose with "Automatic".
     pub fn default_schedule(self) -> Schedule {
         match self {
-            Self::DpmPlusPlus2M | Self::DpmPlusPlusSde => Schedule::Karras,
-            Self::DpmPlusPlus2MSde => Schedule::Exponential,
+            Self::DpmPlusPlus2M
+            | Self::DpmPlusPlusSde
+            | Self::Dpm2
+            | Self::Dpm2Ancestral
+            | Self::DpmPlusPlus2SAncestral
+            | Self::Restart => Schedule::Karras,
+            Self::DpmPlusPlus2MSde | Self::DpmPlusPlus2MSdeHeun | Self::DpmPlusPlus3MSde => {
+                Schedule::Exponential
+            }
             _ => Schedule::Discrete,
         }
     }
 
-    /// Network evaluations of `steps` steps.
-    pub fn evaluations(self, steps: usize) -> usize {
+    /// The share of fresh noise where a request names none.
+    pub fn default_eta(self) -> f64 {
         match self {
-            // The last step is an Euler step.
-            Self::Heun | Self::DpmPlusPlusSde => (2 * steps).saturating_sub(1),
-            Self::Plms if steps > 1 => steps + 1,
-            _ => steps,
+            Self::Tcd => 0.3,
+            Self::Ddim | Self::DpmFast | Self::DpmAdaptive | Self::EulerCfgPlusPlus => 0.0,
+            _ => 1.0,
+        }
+    }
+
+    /// Whether the method asks what the negative prompt alone tells, so that guidance of 1 and less makes a difference.
+    pub fn needs_negative(self) -> bool {
+        matches!(
+            self,
+            Self::EulerCfgPlusPlus
+                | Self::EulerAncestralCfgPlusPlus
+                | Self::DpmPlusPlus2MCfgPlusPlus
+                | Self::DpmPlusPlus2SAncestralCfgPlusPlus
+                | Self::ResMultistepCfgPlusPlus
+                | Self::ResMultistepAncestralCfgPlusPlus
+                | Self::GradientEstimationCfgPlusPlus
+        )
+    }
+
+    /// Whether the method's formulas have the logarithm of noise over image in them for flow models, too.
+    pub(super) fn is_in_log_ratio(self) -> bool {
+        matches!(
+            self,
+            Self::Plms
+                | Self::DpmPlusPlus2M
+                | Self::DpmPlusPlusSde
+                | Self::DpmPlusPlus2MSde
+                | Self::DpmPlusPlus2MSdeHeun
+                | Self::DpmPlusPlus3MSde
+                | Self::DpmPlusPlus2MCfgPlusPlus
+                | Self::UniPc
+                | Self::Deis
+                | Self::ErSde
+                | Self::Restart
+                | Self::EulerCfgPlusPlus
+                | Self::EulerAncestralCfgPlusPlus
+        )
+    }
+
+    /// The method, for a run of so many steps.
+    pub(super) fn solver(self, schedule: &NoiseSchedule, steps: usize) -> Box<dyn Solver> {
+        let dpm = |order, sde, second| Box::new(Dpm::new(DpmKind::plus_plus(order, sde, second)));
+        let residual = |ancestral, plus_plus| {
+            Box::new(history::Residual {
+                ancestral,
+                plus_plus,
+                before: None,
+            })
+        };
+        let estimation = |plus_plus| {
+            Box::new(history::GradientEstimation {
+                plus_plus,
+                before: None,
+            })
+        };
+        let linear = |weighing| Box::new(history::Linear::new(weighing));
+        match self {
+            Self::Euler => Box::new(euler::Euler),
+            Self::EulerAncestral => Box::new(euler::Ancestral { in_ratio: false }),
+            Self::Ddim => Box::new(euler::Ancestral { in_ratio: true }),
+            Self::Heun => Box::new(stages::Heun),
+            Self::HeunPlusPlus => Box::new(stages::HeunPlusPlus::default()),
+            Self::Plms => Box::new(Plms::new(schedule.prediction)),
+            Self::DpmPlusPlus2M => dpm(2, false, SecondOrder::Midpoint),
+            Self::DpmPlusPlusSde => Box::new(stages::DpmSde),
+            Self::DpmPlusPlus2MSde => dpm(2, true, SecondOrder::Midpoint),
+            Self::DpmPlusPlus2MSdeHeun => dpm(2, true, SecondOrder::Heun),
+            Self::DpmPlusPlus3MSde => dpm(3, true, SecondOrder::Heun),
+            Self::UniPc => Box::new(UniPc::default()),
+            Self::Lcm => Box::new(consistency::Lcm {
+                timestep_scale: Some(LCM_TIMESTEP_SCALE),
+            }),
+            Self::Tcd => Box::new(consistency::Tcd),
+            Self::Lms => linear(Weighing::Polynomial),
+            Self::Ipndm => linear(Weighing::Fixed),
+            Self::IpndmV => linear(Weighing::Variable),
+            Self::Dpm2 => Box::new(stages::Dpm2 { ancestral: false }),
+            Self::Dpm2Ancestral => Box::new(stages::Dpm2 { ancestral: true }),
+            Self::DpmPlusPlus2SAncestral => Box::new(stages::Dpm2s { plus_plus: false }),
+            Self::DpmPlusPlus2SAncestralCfgPlusPlus => Box::new(stages::Dpm2s { plus_plus: true }),
+            Self::DpmFast => Box::new(whole::Fast {
+                orders: whole::fast_orders(steps),
+            }),
+            Self::DpmAdaptive => Box::new(whole::Adaptive::new()),
+            Self::Deis => Box::new(Dpm::new(DpmKind::DEIS)),
+            Self::Restart => Box::new(stages::Restart::default()),
+            Self::ResMultistep => residual(false, false),
+            Self::ResMultistepAncestral => residual(true, false),
+            Self::ResMultistepCfgPlusPlus => residual(false, true),
+            Self::ResMultistepAncestralCfgPlusPlus => residual(true, true),
+            Self::ErSde => Box::new(history::ErSde::default()),
+            Self::GradientEstimation => estimation(false),
+            Self::GradientEstimationCfgPlusPlus => estimation(true),
+            Self::EulerCfgPlusPlus | Self::EulerAncestralCfgPlusPlus => {
+                Box::new(euler::EulerPlusPlus)
+            }
+            Self::DpmPlusPlus2MCfgPlusPlus => Box::new(history::DpmPlusPlus2MPlusPlus::default()),
         }
     }
 }
+
+/// Scale of the time steps that latent consistency models were distilled with.
+const LCM_TIMESTEP_SCALE: f64 = 10.0;
 
 /// Which noise levels are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -218,7 +445,7 @@ mod tests {
             (Sampler::DpmPlusPlus2M, Some(Schedule::Karras))
         );
         assert_eq!(Schedule::from_name("normal").unwrap(), Schedule::Discrete);
-        let error = Sampler::from_name("DPM adaptive").unwrap_err().to_string();
+        let error = Sampler::from_name("DPM perfect").unwrap_err().to_string();
         assert!(error.contains("DPM++ 2M SDE"), "{error}");
     }
 

@@ -1,8 +1,7 @@
 //! One run of a sampler.
 
-use super::plms::Plms;
-use super::solver::{ancestral, Blend};
-use super::unipc::UniPc;
+use super::solver::whole::{self, fast_orders};
+use super::solver::{stages, Ask, At, Blend, Churn, Line, Seen, Solver};
 use super::{NoiseLevel, NoiseSchedule, Sampler, Schedule};
 use candle_core::Tensor;
 
@@ -17,11 +16,28 @@ pub struct SamplerOptions {
     pub steps: usize,
     /// Share of the run that is done, from its end; 1 starts from noise.
     pub strength: f64,
-    /// Fresh noise in each step: 0 none, 1 all. `None` is the method's own: 1 for Euler a and the SDE solvers, 0.3 for
-    /// TCD, 0 for DDIM.
+    /// Fresh noise in each step: 0 none, 1 all. `None` is the method's own: 1 for ancestral and SDE samplers, 0.3 for
+    /// TCD, 0 for DDIM, DPM fast and DPM adaptive.
     pub eta: Option<f64>,
+    /// Noise before steps, and the strength of all fresh noise.
+    pub churn: Churn,
     /// Patches that a transformer sees; for models whose schedule depends on the image's size.
     pub image_tokens: usize,
+}
+
+impl SamplerOptions {
+    /// A whole run with nothing unusual.
+    pub fn new(sampler: Sampler, schedule: Schedule, steps: usize) -> Self {
+        Self {
+            sampler,
+            schedule,
+            steps,
+            strength: 1.0,
+            eta: None,
+            churn: Churn::NONE,
+            image_tokens: 0,
+        }
+    }
 }
 
 /// The state after a step.
@@ -41,29 +57,25 @@ pub struct Stepped {
 /// let mut run = SamplerRun::new(&schedule, &options)?;
 /// let mut x = run.start(None, &noise.draw()?)?;
 /// while !run.is_done() {
-///     x = run.step(&x, &mut |x, level| prediction.denoised(x, &unet(x, level.timestep)?, level), &mut || noise.draw())?.x;
+///     x = run.step(&x, &mut |x, level| Ok(prediction.denoised(x, &unet(x, level.timestep)?, level)?.into()), &mut || noise.draw())?.x;
 /// }
 /// ```
 ///
-/// Latents should be f32 whatever the network computes in. Nothing here reads a tensor's values.
+/// Latents should be f32 whatever the network computes in. Only DPM adaptive reads a tensor's values.
 pub struct SamplerRun {
-    sampler: Sampler,
-    eta: f64,
+    schedule: NoiseSchedule,
     levels: Vec<NoiseLevel>,
-    /// For each step the level between its ends that some methods visit.
-    between: Vec<NoiseLevel>,
     index: usize,
-    /// The image seen in the step before.
-    previous: Option<Tensor>,
-    unipc: UniPc,
-    plms: Plms,
+    eta: f64,
+    churn: Churn,
+    solver: Box<dyn Solver>,
 }
 
 impl SamplerRun {
     /// Plans a run.
     ///
     /// # Errors
-    /// [`worker::Error::Usage`] for a number of steps, strength or eta out of range.
+    /// [`worker::Error::Usage`] for a number of steps, strength, eta or churn out of range.
     pub fn new(schedule: &NoiseSchedule, options: &SamplerOptions) -> worker::Result<Self> {
         let usage = |text: String| Err(worker::Error::Usage(text));
         if !(0.0..=1.0).contains(&options.strength) {
@@ -72,13 +84,16 @@ impl SamplerRun {
                 options.strength
             ));
         }
-        let eta = options.eta.unwrap_or(match options.sampler {
-            Sampler::Tcd => 0.3,
-            Sampler::Ddim => 0.0,
-            _ => 1.0,
-        });
+        let eta = options.eta.unwrap_or_else(|| options.sampler.default_eta());
         if !(0.0..=1.0).contains(&eta) {
             return usage(format!("eta {eta}; it goes from 0 to 1"));
+        }
+        let churn = options.churn;
+        if !(churn.amount >= 0.0 && churn.strength >= 0.0)
+            || churn.from.is_nan()
+            || churn.to.is_nan()
+        {
+            return usage("noise before steps is not negative".to_string());
         }
         let all = schedule.levels(
             options.sampler,
@@ -86,28 +101,27 @@ impl SamplerRun {
             options.steps,
             options.image_tokens,
         )?;
-        let levels =
-            super::schedule::from_strength(&all, options.strength, schedule.is_flow()).to_vec();
-        let between = levels
-            .windows(2)
-            .map(|pair| match options.sampler {
-                Sampler::DpmPlusPlusSde => {
-                    schedule.level_of_ratio((pair[0].ratio() * pair[1].ratio()).sqrt())
-                }
-                // TCD's steps to a lower level than the next, which noise then leads back to.
-                Sampler::Tcd => schedule.level_at(((1.0 - eta) * pair[1].timestep).floor()),
-                _ => pair[1],
-            })
-            .collect();
+        let plain = super::schedule::from_strength(&all, options.strength, schedule.is_flow());
+        let line = Line { schedule };
+        let least = schedule.least_noise();
+        let levels = match options.sampler {
+            Sampler::DpmFast => {
+                let stages = fast_orders(plain.len() - 1).len();
+                whole::plan(&line, plain, stages, least)
+            }
+            Sampler::DpmAdaptive => whole::plan(&line, plain, plain.len() - 1, least),
+            Sampler::Restart => stages::Restart::plan(plain, |from, to, count| {
+                schedule.karras_levels(from, to, count)
+            }),
+            _ => plain.to_vec(),
+        };
         Ok(Self {
-            sampler: options.sampler,
-            eta,
+            solver: options.sampler.solver(schedule, plain.len() - 1),
+            schedule: schedule.clone(),
             levels,
-            between,
             index: 0,
-            previous: None,
-            unipc: UniPc::default(),
-            plms: Plms::new(schedule.prediction),
+            eta,
+            churn,
         })
     }
 
@@ -150,8 +164,9 @@ impl SamplerRun {
         }
     }
 
-    /// One step. `denoise` gives the image behind latents at a noise level and is called once or twice; `noise` gives
-    /// fresh standard normal numbers in the latents' shape, for methods that add noise.
+    /// One step. `denoise` gives the image behind latents at a noise level and is called once or more; `noise` gives
+    /// fresh standard normal numbers in the latents' shape, for methods that add noise. DPM adaptive makes steps that
+    /// leave the latents where they were, and reads how far apart its two orders are.
     ///
     /// # Errors
     /// candle's, and those of the closures. After an error the run cannot go on.
@@ -161,59 +176,19 @@ impl SamplerRun {
     pub fn step(
         &mut self,
         x: &Tensor,
-        denoise: &mut dyn FnMut(&Tensor, &NoiseLevel) -> candle_core::Result<Tensor>,
+        denoise: &mut dyn FnMut(&Tensor, &NoiseLevel) -> candle_core::Result<Seen>,
         noise: &mut dyn FnMut() -> candle_core::Result<Tensor>,
     ) -> candle_core::Result<Stepped> {
         assert!(!self.is_done(), "the run has no step left");
-        let (from, to) = (self.levels[self.index], self.levels[self.index + 1]);
-        let between = self.between[self.index];
-        let denoised = denoise(x, &from)?;
-        let next = match self.sampler {
-            Sampler::Euler => ancestral(x, &denoised, &from, &to, 0.0, noise)?,
-            Sampler::EulerAncestral | Sampler::Ddim => {
-                ancestral(x, &denoised, &from, &to, self.eta, noise)?
-            }
-            Sampler::Heun => super::solver::heun(x, &denoised, &from, &to, denoise)?,
-            Sampler::Plms => {
-                let several = self.steps() > 1;
-                self.plms
-                    .step(x, &denoised, (&from, &to), several, denoise)?
-            }
-            Sampler::DpmPlusPlus2M => self.multistep(x, &denoised, 0.0, noise)?,
-            Sampler::DpmPlusPlus2MSde => self.multistep(x, &denoised, self.eta, noise)?,
-            Sampler::DpmPlusPlusSde => {
-                let ends = (&from, &between, &to);
-                super::solver::dpmpp_sde(x, &denoised, ends, self.eta, denoise, noise)?
-            }
-            Sampler::UniPc => self.unipc.step(x, &denoised, &self.levels, self.index)?,
-            Sampler::Lcm => super::solver::lcm(x, &denoised, &from, &to, noise)?,
-            Sampler::Tcd => {
-                let last = self.index + 1 == self.steps();
-                let eta = if last { 0.0 } else { self.eta };
-                super::solver::tcd(x, &denoised, (&from, &between, &to), eta, noise)?
-            }
+        let at = At {
+            schedule: &self.schedule,
+            levels: &self.levels,
+            index: self.index,
+            eta: self.eta,
+            churn: self.churn,
         };
-        self.previous = Some(denoised.clone());
-        self.index += 1;
-        Ok(Stepped { x: next, denoised })
-    }
-
-    fn multistep(
-        &self,
-        x: &Tensor,
-        denoised: &Tensor,
-        eta: f64,
-        noise: &mut dyn FnMut() -> candle_core::Result<Tensor>,
-    ) -> candle_core::Result<Tensor> {
-        let before = self.index.checked_sub(1).map(|i| self.levels[i]);
-        let (from, to) = (self.levels[self.index], self.levels[self.index + 1]);
-        super::solver::dpmpp_2m(
-            x,
-            denoised,
-            self.previous.as_ref().zip(before),
-            (&from, &to),
-            eta,
-            noise,
-        )
+        let stepped = self.solver.step(&at, x, &mut Ask { denoise, noise })?;
+        self.index = self.solver.reached().unwrap_or(self.index + 1);
+        Ok(stepped)
     }
 }

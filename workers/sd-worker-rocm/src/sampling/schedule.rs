@@ -189,18 +189,32 @@ impl NoiseSchedule {
     /// Whether a method fails without a trace of the image in the noisiest level. Euler's does not, but diffusers' is
     /// in `x / alpha`.
     fn divides_by_alpha(&self, sampler: Sampler) -> bool {
-        let euler = matches!(sampler, Sampler::Euler | Sampler::EulerAncestral);
         self.prediction == Prediction::Epsilon
-            || euler && !self.is_flow()
-            || matches!(
-                sampler,
-                Sampler::Heun
-                    | Sampler::DpmPlusPlus2M
-                    | Sampler::DpmPlusPlusSde
-                    | Sampler::DpmPlusPlus2MSde
-                    | Sampler::UniPc
-                    | Sampler::Plms
-            )
+            || match self.is_flow() {
+                true => sampler.is_in_log_ratio(),
+                false => !matches!(sampler, Sampler::Ddim | Sampler::Lcm | Sampler::Tcd),
+            }
+    }
+
+    /// The least noise that the model was trained with.
+    pub(super) fn least_noise(&self) -> NoiseLevel {
+        match self.is_flow() {
+            true => self.level_at(1.0),
+            false => self.level_at(0.0),
+        }
+    }
+
+    /// Levels between two ratios as Karras has them, from the larger to the smaller.
+    pub(super) fn karras_levels(
+        &self,
+        smallest: f64,
+        largest: f64,
+        steps: usize,
+    ) -> Vec<NoiseLevel> {
+        karras(smallest, largest, steps)
+            .into_iter()
+            .map(|ratio| self.level_of_ratio(ratio))
+            .collect()
     }
 
     /// Leaves a trace of the image in a level.

@@ -53,12 +53,8 @@ fn tiny_sd() {
     let json = std::fs::read_to_string(file(&format!("{TINY_SD}/scheduler/scheduler_config.json")));
     let schedule = NoiseSchedule::from_config(&json.unwrap()).unwrap();
     let options = SamplerOptions {
-        sampler: Sampler::Ddim,
-        schedule: Schedule::Discrete,
-        steps: 6,
-        strength: 1.0,
         eta: Some(0.0),
-        image_tokens: 0,
+        ..SamplerOptions::new(Sampler::Ddim, Schedule::Discrete, 6)
     };
     let mut run = SamplerRun::new(&schedule, &options).unwrap();
     let mut x = reference["latents_init"].to_device(&device).unwrap();
@@ -76,7 +72,7 @@ fn tiny_sd() {
                 ))
                 .max(difference(&cond, &reference[&format!("noise_cond_{i}")]));
             let noise = (&uncond + ((&cond - &uncond)? * 7.5)?)?;
-            schedule.prediction.denoised(x, &noise, level)
+            Ok(schedule.prediction.denoised(x, &noise, level)?.into())
         };
         x = run
             .step(&x, &mut network, &mut || unreachable!("DDIM without noise"))

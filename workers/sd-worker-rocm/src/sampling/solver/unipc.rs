@@ -1,12 +1,12 @@
 //! UniPC (Zhao et al. 2023): second order, predicting the image, with `B(h) = e^h - 1`.
 
-use super::solver::Blend;
-use super::NoiseLevel;
+use super::{Ask, At, Blend, Solver};
+use crate::sampling::{NoiseLevel, Stepped};
 use candle_core::{Result, Tensor};
 
 /// What the method remembers between steps.
 #[derive(Default)]
-pub(super) struct UniPc {
+pub struct UniPc {
     /// The latents at the start of the step before, after correction.
     start: Option<Tensor>,
     /// Images seen: in the step before, and in the one before that.
@@ -49,27 +49,26 @@ fn log_step(from: &NoiseLevel, to: &NoiseLevel) -> f64 {
     (from.ratio() / to.ratio()).ln()
 }
 
-impl UniPc {
-    pub(super) fn step(
-        &mut self,
-        x: &Tensor,
-        image: &Tensor,
-        levels: &[NoiseLevel],
-        index: usize,
-    ) -> Result<Tensor> {
+impl Solver for UniPc {
+    fn step(&mut self, at: &At, x: &Tensor, ask: &mut Ask) -> Result<Stepped> {
+        let image = ask.image(x, &at.from())?;
         let x = match self.start.take() {
-            Some(start) => self.correct(&start, image, levels, index)?,
+            Some(start) => self.correct(&start, &image, at.levels, at.index)?,
             None => x.clone(),
         };
-        let steps = levels.len() - 1;
-        self.order = (index + 1).min(2).min(steps - index);
+        self.order = (at.index + 1).min(2).min(at.steps() - at.index);
         self.images.insert(0, image.clone());
         self.images.truncate(2);
-        let next = self.predict(&x, levels, index)?;
+        let next = self.predict(&x, at.levels, at.index)?;
         self.start = Some(x);
-        Ok(next)
+        Ok(Stepped {
+            x: next,
+            denoised: image,
+        })
     }
+}
 
+impl UniPc {
     fn predict(&self, x: &Tensor, levels: &[NoiseLevel], index: usize) -> Result<Tensor> {
         let (from, to) = (&levels[index], &levels[index + 1]);
         let image = &self.images[0];
