@@ -193,6 +193,16 @@ impl ModelArgs {
         &self.lora_dir
     }
 
+    /// Textual inversions.
+    pub(super) fn embeddings(&self) -> &[PathBuf] {
+        &self.embeddings
+    }
+
+    /// The VAE in place of the model's own.
+    pub(super) fn vae(&self) -> Option<&Path> {
+        self.vae.as_deref()
+    }
+
     /// A file or folder, downloaded if it is a Hugging Face id and not in the cache.
     fn resolve(&self, model: &str) -> Result<PathBuf> {
         let hub = self.hub.options();

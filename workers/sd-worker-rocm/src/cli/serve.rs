@@ -6,7 +6,7 @@ use crate::image_io::DecodeLimits;
 use crate::jobs::{Generate, QueueOptions};
 use crate::server::{App, ControlFolders, ImageWorker, Limits, LoraFolders, ServerOptions};
 use clap::Args;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 use worker::device::Selected;
 use worker::fault::DeviceFault;
@@ -143,6 +143,8 @@ impl ServeArgs {
             },
             loras: LoraFolders::new(self.model.lora_dirs().to_vec()),
             controls: ControlFolders::new(self.controlnet_dir.clone()),
+            embeddings: self.model.embeddings().to_vec(),
+            vae: self.model.vae().map(Path::to_path_buf),
             preview_every: self.preview_every,
         }
     }

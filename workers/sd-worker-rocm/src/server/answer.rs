@@ -57,6 +57,11 @@ impl App {
     /// Makes pictures for a client that waits for them; when it goes away, the job is cancelled.
     pub(super) async fn generate(&self, request: ValidRequest) -> Result<Arc<Outcome>, ApiError> {
         let waiting = self.submit_waiting(request)?;
+        self.outcome(&waiting).await
+    }
+
+    /// What a job gave that is waited for.
+    pub(super) async fn outcome(&self, waiting: &Waiting) -> Result<Arc<Outcome>, ApiError> {
         let job = self.queue().finished(&waiting.id).await;
         outcome_of(job.ok_or_else(|| ApiError::internal("the job was forgotten"))?)
     }

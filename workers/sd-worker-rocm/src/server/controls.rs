@@ -1,16 +1,18 @@
 //! The ControlNets that clients may name, and what they ask of them: natively and as the web UI's extension is asked.
 
 use super::request::Upload;
+use super::sdapi::refusal::Refusal;
 use super::{App, ImageWorker};
-use crate::image_io;
+use crate::image_io::{self, to_base64, Format};
 use crate::request::Control;
 use axum::Json;
-use image::imageops::crop_imm;
+use image::imageops::{crop_imm, replace};
 use image::RgbImage;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
-use worker::http::{json, ApiError};
+use worker::http::json::{self, Object};
+use worker::http::{blocking, ApiError, JsonBody};
 use worker::serve::{Model, Route};
 
 /// What the extension's units are errors of.
@@ -34,11 +36,76 @@ pub(super) fn routes() -> Vec<Route<ImageWorker>> {
             "The preprocessors: none",
             modules,
         ),
+        Route::get(
+            "/controlnet/control_types",
+            "The ControlNets and preprocessors by what they are about",
+            types,
+        ),
+        Route::get(
+            "/controlnet/settings",
+            "How many units a request may have",
+            settings,
+        ),
+        Route::post(
+            "/controlnet/detect",
+            "What a preprocessor makes of pictures",
+            detect,
+        ),
     ]
 }
 
 async fn version() -> Json<Value> {
     Json(json!({"version": 2}))
+}
+
+/// All in one: files do not say what they are about.
+async fn types(Model(app): Model<App>) -> Json<Value> {
+    let mut names = vec!["None".to_string()];
+    let list = app.options().controls.list();
+    names.extend(list.into_iter().map(|(name, _)| name));
+    Json(json!({"control_types": {"All": {
+        "module_list": ["none"], "model_list": names, "default_option": "none", "default_model": "None",
+    }}}))
+}
+
+async fn settings(Model(app): Model<App>) -> Json<Value> {
+    Json(json!({"control_net_unit_count": app.options().limits.max_controls}))
+}
+
+/// Pictures pass as they are with the preprocessor `none`.
+async fn detect(
+    Model(app): Model<App>,
+    JsonBody(Object(mut body)): JsonBody<Object>,
+) -> Result<Json<Value>, Refusal> {
+    const FIELD: &str = "controlnet_images";
+    let module = body.get("controlnet_module").and_then(Value::as_str);
+    check_module("controlnet_module", module.unwrap_or("none"))?;
+    let Some(Value::Array(pictures)) = body.remove(FIELD) else {
+        return Err(ApiError::field(FIELD, "there must be a list of pictures").into());
+    };
+    let mut images = Vec::new();
+    for picture in pictures {
+        let Value::String(picture) = picture else {
+            return Err(ApiError::field(FIELD, "pictures are texts in base64").into());
+        };
+        let image = app.decode(FIELD, Upload::Base64(picture)).await?;
+        let file =
+            blocking(move || image_io::encode(&image_io::to_rgb(&image), Format::Png, 0, None));
+        let file = file.await?.map_err(|e| ApiError::internal(e.to_string()))?;
+        images.push(to_base64(&file));
+    }
+    Ok(Json(json!({"images": images, "info": "Success"})))
+}
+
+/// Refuses preprocessors, of which there are none.
+fn check_module(field: &str, module: &str) -> Result<(), ApiError> {
+    if ["", "none"].contains(&module.to_lowercase().as_str()) {
+        return Ok(());
+    }
+    Err(ApiError::field(
+        field,
+        format!("controlnet: the preprocessor {module:?} is not implemented; send the picture as the network wants it, with module \"none\""),
+    ))
 }
 
 async fn models(Model(app): Model<App>) -> Json<Value> {
@@ -114,6 +181,7 @@ impl Default for Unit {
 enum Fit {
     Stretch,
     Crop,
+    Fill,
 }
 
 impl Unit {
@@ -123,8 +191,9 @@ impl Unit {
                 Ok(Fit::Stretch)
             }
             (Some(1), _) | (_, Some("Crop and Resize")) => Ok(Fit::Crop),
+            (Some(2), _) | (_, Some("Resize and Fill" | "Envelope (Outer Fit)")) => Ok(Fit::Fill),
             _ => Err(unit(format!(
-                "resize_mode {} is not implemented; use Just Resize or Crop and Resize",
+                "resize_mode {} is none; use Just Resize, Crop and Resize, or Resize and Fill",
                 self.resize_mode
             ))),
         }
@@ -132,12 +201,7 @@ impl Unit {
 
     /// Refuses by name what is not implemented.
     fn check(&self) -> Result<(), ApiError> {
-        if !["", "none"].contains(&self.module.to_lowercase().as_str()) {
-            return Err(unit(format!(
-                "the preprocessor {:?} is not implemented; send the picture as the network wants it, with module \"none\"",
-                self.module
-            )));
-        }
+        check_module(SCRIPTS, &self.module)?;
         let balanced = matches!(self.control_mode.as_u64(), Some(0))
             || self.control_mode.as_str() == Some("Balanced");
         if !balanced {
@@ -157,7 +221,8 @@ impl Unit {
     /// The picture in base64, bare or in an object beside its mask.
     fn picture(&self) -> Option<&str> {
         let image = self.image.as_ref().or(self.input_image.as_ref())?;
-        image.as_str().or_else(|| image.get("image")?.as_str())
+        let text = image.as_str().or_else(|| image.get("image")?.as_str());
+        text.filter(|text| !text.is_empty())
     }
 }
 
@@ -243,6 +308,7 @@ impl App {
             image: match fit {
                 Fit::Stretch => image,
                 Fit::Crop => cropped(&image, size),
+                Fit::Fill => filled(&image, size),
             },
             strength: asked.weight,
             start: asked.guidance_start,
@@ -261,9 +327,53 @@ fn cropped(image: &RgbImage, (width, height): (usize, usize)) -> RgbImage {
     crop_imm(image, left, top, wide, high).to_image()
 }
 
+/// A picture in the middle of one with the shape of `(width, height)`, around it the median colour of its border, as the
+/// extension has it. A shape that no picture of a sensible size can have is left to be stretched.
+fn filled(image: &RgbImage, (width, height): (usize, usize)) -> RgbImage {
+    /// Most pixels that are made up.
+    const MAX_PIXELS: u64 = 1 << 25;
+    let (w, h) = (u64::from(image.width()), u64::from(image.height()));
+    let (width, height) = (width.max(1) as u64, height.max(1) as u64);
+    let wide = (h * width).div_ceil(height).max(w);
+    let high = (w * height).div_ceil(width).max(h);
+    if (wide, high) == (w, h) || wide * high > MAX_PIXELS {
+        return image.clone();
+    }
+    let (right, bottom) = (image.width() - 1, image.height() - 1);
+    let is_border = |x: u32, y: u32| x == 0 || y == 0 || x == right || y == bottom;
+    let mut border = [Vec::new(), Vec::new(), Vec::new()];
+    for (x, y, pixel) in image.enumerate_pixels() {
+        if is_border(x, y) {
+            for (values, value) in border.iter_mut().zip(pixel.0) {
+                values.push(value);
+            }
+        }
+    }
+    let median = border.map(|mut values| {
+        values.sort_unstable();
+        values[values.len() / 2]
+    });
+    let mut whole = RgbImage::from_pixel(wide as u32, high as u32, image::Rgb(median));
+    let (left, top) = ((wide - w) / 2, (high - h) / 2);
+    replace(&mut whole, image, left as i64, top as i64);
+    whole
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_picture_with_a_border() {
+        let mut image = RgbImage::from_pixel(9, 4, image::Rgb([5, 6, 7]));
+        image.put_pixel(4, 2, image::Rgb([200, 0, 0]));
+        let square = filled(&image, (64, 64));
+        assert_eq!(square.dimensions(), (9, 9));
+        assert_eq!(square.get_pixel(0, 0).0, [5, 6, 7]);
+        assert_eq!(square.get_pixel(4, 4).0, [200, 0, 0]);
+        assert_eq!(filled(&image, (90, 40)).dimensions(), (9, 4));
+        assert_eq!(filled(&image, (1 << 26, 1)).dimensions(), (9, 4));
+    }
 
     #[test]
     fn the_middle_of_a_picture() {

@@ -2,9 +2,12 @@
 //! model that answers requests that name none: the first, or the one that was chosen last.
 
 use super::devices::host_memory;
+use super::sdapi::lists::described;
+use super::sdapi::refusal::Refusal;
 use super::sdapi::state::plain_name;
 use super::ImageWorker;
 use axum::extract::Request;
+use axum::response::{IntoResponse, Response};
 use axum::Json;
 use serde_json::{json, Map, Value};
 use worker::http::json::Object;
@@ -13,13 +16,32 @@ use worker::serve::fleet::{Fleet, FleetServer, FleetWorker, ModelFiles};
 use worker::serve::{Model, Route};
 
 /// Routes whose answers are the same for all models.
-const ALONE: [&str; 7] = [
+const ALONE: [&str; 26] = [
     "/sdapi/v1/samplers",
     "/sdapi/v1/schedulers",
     "/sdapi/v1/upscalers",
+    "/sdapi/v1/latent-upscale-modes",
+    "/sdapi/v1/realesrgan-models",
+    "/sdapi/v1/face-restorers",
     "/sdapi/v1/prompt-styles",
     "/sdapi/v1/hypernetworks",
-    "/sdapi/v1/sd-vae",
+    "/sdapi/v1/artists",
+    "/sdapi/v1/artist-categories",
+    "/sdapi/v1/scripts",
+    "/sdapi/v1/script-info",
+    "/sdapi/v1/extensions",
+    "/sdapi/v1/refresh-vae",
+    "/sdapi/v1/refresh-loras",
+    "/sdapi/v1/refresh-embeddings",
+    "/sdapi/v1/interrogate",
+    "/sdapi/v1/create/embedding",
+    "/sdapi/v1/create/hypernetwork",
+    "/sdapi/v1/train/embedding",
+    "/sdapi/v1/train/hypernetwork",
+    "/sdapi/v1/server-kill",
+    "/sdapi/v1/server-restart",
+    "/sdapi/v1/server-stop",
+    "/internal/ping",
     "/controlnet/version",
 ];
 
@@ -58,6 +80,13 @@ impl FleetWorker for ImageWorker {
     fn plain_name(name: &str) -> &str {
         plain_name(name)
     }
+
+    fn refusal(path: &str, error: ApiError) -> Response {
+        match path.starts_with("/sdapi/") {
+            true => Refusal(error).into_response(),
+            false => error.into_response(),
+        }
+    }
 }
 
 async fn jobs(Model(fleet): Model<Fleet>) -> Json<Value> {
@@ -72,12 +101,7 @@ async fn jobs(Model(fleet): Model<Fleet>) -> Json<Value> {
 
 async fn sd_models(Model(fleet): Model<Fleet>) -> Json<Value> {
     let all = fleet.list();
-    let list = all.iter().map(|view| {
-        let name = &view.name;
-        json!({
-            "title": name, "model_name": name, "hash": null, "sha256": null, "filename": name, "config": null,
-        })
-    });
+    let list = all.iter().map(|view| described(&view.name));
     Json(list.collect())
 }
 

@@ -35,6 +35,8 @@ pub use devices::ServedDevice;
 pub use loras::LoraFolders;
 
 use crate::jobs::JobQueue;
+use sdapi::state::WebUi;
+use std::path::PathBuf;
 use std::sync::Arc;
 use worker::serve::{Frame, Identity, Routes, Worker};
 
@@ -51,6 +53,10 @@ pub struct ServerOptions {
     pub loras: LoraFolders,
     /// Where ControlNets are found.
     pub controls: ControlFolders,
+    /// Textual inversions: files, and folders of files.
+    pub embeddings: Vec<PathBuf>,
+    /// The VAE in place of the model's own.
+    pub vae: Option<PathBuf>,
     /// Previews for clients that do not say how often: with every n-th step, 0 none.
     pub preview_every: usize,
 }
@@ -80,6 +86,7 @@ impl ImageWorker {
         App(Arc::new(Shared {
             queue,
             devices,
+            web_ui: WebUi::new(self.options.preview_every),
             options: self.options.clone(),
             port: self.frame.identity.port,
         }))
@@ -108,6 +115,7 @@ impl Worker for ImageWorker {
     fn routes() -> Routes<Self> {
         let mut public = page::routes();
         public.extend(pictures::routes());
+        public.extend(sdapi::public_routes());
         let mut protected = jobs::routes();
         protected.extend(openai::routes());
         protected.extend(sdapi::routes());
@@ -123,6 +131,7 @@ pub struct App(Arc<Shared>);
 struct Shared {
     queue: JobQueue,
     devices: Vec<ServedDevice>,
+    web_ui: WebUi,
     options: Arc<ServerOptions>,
     port: u16,
 }
@@ -136,6 +145,11 @@ impl App {
     /// The devices that the model is on.
     pub fn devices(&self) -> &[ServedDevice] {
         &self.0.devices
+    }
+
+    /// What the web UI's routes remember.
+    fn web_ui(&self) -> &WebUi {
+        &self.0.web_ui
     }
 
     /// What the server was told at its start.

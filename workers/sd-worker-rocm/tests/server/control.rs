@@ -50,9 +50,18 @@ fn controlnets() {
     assert_eq!(status, 200, "{answer}");
     let drawn = picture(&answer["images"][0]);
     assert!(small::apart(&drawn, &p.picture("sd")) <= 1);
+    // A picture of the request's shape fits in every way.
+    for mode in [json!("Just Resize"), json!(1), json!("Resize and Fill")] {
+        let mut fitted = unit.clone();
+        fitted["resize_mode"] = mode.clone();
+        let (status, answer) = server.post("/sdapi/v1/txt2img", &body(json!([fitted])));
+        assert_eq!(status, 200, "{answer}");
+        let drawn = picture(&answer["images"][0]);
+        assert!(small::apart(&drawn, &p.picture("control")) <= 1, "{mode}");
+    }
     // The start picture stands in for a unit's own.
     let mut bare = unit.clone();
-    bare["image"] = Value::Null;
+    bare["image"] = json!("");
     let mut start = body(json!([bare]));
     start["init_images"] = json!([hint]);
     assert_eq!(server.post("/sdapi/v1/img2img", &start).0, 200);
@@ -60,7 +69,7 @@ fn controlnets() {
         ("model", json!("sd")),
         ("module", json!("canny")),
         ("control_mode", json!("My prompt is more important")),
-        ("resize_mode", json!(2)),
+        ("resize_mode", json!(3)),
         ("weight", json!(3.0)),
         ("guidance_start", json!(1.5)),
         ("image", json!("no picture")),

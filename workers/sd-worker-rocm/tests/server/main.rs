@@ -21,3 +21,4 @@ mod page;
 mod queue;
 mod support;
 mod web_ui;
+mod web_ui_routes;

@@ -1,16 +1,19 @@
 //! The bodies of `txt2img` and `img2img`.
 
 use super::lenient;
+use super::settings::Settings;
 use crate::info::Family;
 use crate::lora::Lora;
 use crate::request::seed::given_seed;
 use crate::request::{InterfaceDefaults, RequestFields};
-use crate::rng::RngKind;
 use crate::server::App;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use worker::http::{json, ApiError};
+
+/// Most pictures of a request, in batches of the largest size.
+const MAX_BATCHES: usize = 8;
 
 /// Whether a value asks for an option.
 type Asks = fn(&Value) -> bool;
@@ -89,7 +92,13 @@ pub(super) struct Body {
     /// LoRAs beside those in the prompt.
     lora: Vec<LoraBody>,
     pub(super) send_images: Option<bool>,
-    override_settings: Map<String, Value>,
+    /// Whether the pictures of the request come back among its parameters.
+    pub(super) include_init_images: bool,
+    /// A name by which `/internal/progress` finds the request.
+    pub(super) force_task_id: Option<String>,
+    pub(super) override_settings: Map<String, Value>,
+    /// Whether `override_settings` are for this request only.
+    pub(super) override_settings_restore_afterwards: Option<bool>,
     pub(super) alwayson_scripts: Map<String, Value>,
 
     pub(super) init_images: Vec<String>,
@@ -129,8 +138,10 @@ impl Body {
     ///
     /// # Errors
     /// 400 that names the field that is wrong, or not implemented here.
-    pub(super) fn read(mut map: Map<String, Value>) -> Result<Self, ApiError> {
-        map.retain(|_, value| !value.is_null());
+    pub(super) fn read(map: &Map<String, Value>) -> Result<Self, ApiError> {
+        let given = map.iter().filter(|(_, value)| !value.is_null());
+        let given = given.map(|(name, value)| (name.clone(), value.clone()));
+        let mut map: Map<String, Value> = given.collect();
         lenient::coerce(&mut map);
         if let Some(Value::Object(scripts)) = map.remove("alwayson_scripts") {
             let on = scripts.into_iter().filter(|(name, script)| {
@@ -155,17 +166,28 @@ impl Body {
         json::from_value(&Value::Object(map))
     }
 
-    /// The fields of a request, but for pictures.
+    /// How many times the pictures of a batch are made.
     ///
     /// # Errors
-    /// 400 for settings that cannot be overridden.
-    pub(super) fn fields(&self, app: &App) -> Result<RequestFields, ApiError> {
+    /// 400 for none, and for more pictures than an answer can hold.
+    pub(super) fn repeats(&self, app: &App) -> Result<usize, ApiError> {
+        let most = app.options().limits.max_batch * MAX_BATCHES;
+        let (size, count) = (self.batch_size.unwrap_or(1), self.n_iter.unwrap_or(1));
+        if count == 0 || size.saturating_mul(count) > most {
+            return Err(ApiError::field(
+                "n_iter",
+                format!("n_iter is {count}; it must be at least 1, and no more than {most} pictures in all"),
+            ));
+        }
+        Ok(count)
+    }
+
+    /// The fields of a request for one batch, but for pictures.
+    pub(super) fn fields(&self, app: &App, settings: &Settings) -> RequestFields {
         let sampler = self.sampler_name.as_ref().or(self.sampler_index.as_ref());
-        let batch = match (self.batch_size, self.n_iter) {
-            (None, None) => None,
-            (size, count) => Some(size.unwrap_or(1).saturating_mul(count.unwrap_or(1))),
-        };
-        let mut fields = RequestFields {
+        // What the web UI has as its default is what suits the model.
+        let clip_skip = Some(settings.clip_skip).filter(|skip| *skip > 1);
+        RequestFields {
             prompt: self.prompt.clone(),
             negative_prompt: self.negative_prompt.clone(),
             width: self.width,
@@ -178,16 +200,14 @@ impl Body {
             sampler: sampler.cloned(),
             schedule: self.scheduler.clone(),
             seed: given_seed(self.seed),
-            batch,
+            batch: self.batch_size,
             eta: self.eta,
-            clip_skip: self.clip_skip,
+            clip_skip: self.clip_skip.or(clip_skip),
+            rng: Some(settings.rng),
             loras: self.lora.iter().map(LoraBody::lora).collect(),
+            preview_every: Some(settings.preview_every),
             ..RequestFields::default()
-        };
-        for (name, value) in &self.override_settings {
-            override_setting(app, &mut fields, name, value)?;
         }
-        Ok(fields)
     }
 
     /// Pixels by which the mask is softened, if the client said so.
@@ -206,31 +226,4 @@ impl Body {
             )),
         }
     }
-}
-
-fn override_setting(
-    app: &App,
-    fields: &mut RequestFields,
-    name: &str,
-    value: &Value,
-) -> Result<(), ApiError> {
-    let bad = || ApiError::field("override_settings", format!("{name}: {value} is not valid"));
-    match name {
-        "CLIP_stop_at_last_layers" => {
-            fields.clip_skip = Some(value.as_u64().ok_or_else(bad)? as usize);
-        }
-        "randn_source" => {
-            let name = value.as_str().ok_or_else(bad)?;
-            fields.rng = Some(RngKind::from_name(name).map_err(|_| bad())?);
-        }
-        "sd_model_checkpoint" => app.same_model(value.as_str().ok_or_else(bad)?)?,
-        "samples_format" | "save_images_add_number" | "samples_save" => {}
-        _ => {
-            return Err(ApiError::field(
-                "override_settings",
-                format!("{name} is not implemented here; leave it out"),
-            ))
-        }
-    }
-    Ok(())
 }

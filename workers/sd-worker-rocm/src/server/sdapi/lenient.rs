@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 /// Fields that are numbers; Pydantic, which reads them there, takes text, whole floats and booleans for them, too.
-const NUMBERS: [&str; 16] = [
+const NUMBERS: [&str; 24] = [
     "seed",
     "batch_size",
     "n_iter",
@@ -20,6 +20,14 @@ const NUMBERS: [&str; 16] = [
     "mask_blur_y",
     "inpainting_mask_invert",
     "inpainting_fill",
+    "subseed",
+    "resize_mode",
+    "upscaling_resize",
+    "upscaling_resize_w",
+    "upscaling_resize_h",
+    "extras_upscaler_2_visibility",
+    "gfpgan_visibility",
+    "codeformer_visibility",
 ];
 
 /// Makes numbers of what Pydantic takes for them.
@@ -34,7 +42,7 @@ pub(super) fn coerce(map: &mut Map<String, Value>) {
 }
 
 /// Whole numbers stay or become whole; nothing for what is no number.
-fn number(value: &Value) -> Option<Number> {
+pub(super) fn number(value: &Value) -> Option<Number> {
     let float = match value {
         Value::Bool(on) => return Some(u8::from(*on).into()),
         Value::String(text) => match text.trim().parse::<i64>() {
@@ -74,6 +82,8 @@ pub(super) fn is_off(name: &str, args: &[Value], request: &Map<String, Value>) -
             .iter()
             .zip(args)
             .all(|(field, value)| request.get(*field) == Some(value)),
+        // A picture comes before the switch.
+        ("roop" | "reactor", [_, switch, ..]) => switched_off(switch),
         // Most have a switch as their first argument, or as a field of each.
         (_, [first, rest @ ..]) => match first {
             Value::Bool(on) => !on,
@@ -136,5 +146,10 @@ mod tests {
         assert!(!off("Seed", json!([5, true])));
         assert!(!off("Sampler", json!([30, "Euler a", "Automatic"])));
         assert!(!off("dynamic prompts", json!(["x"])));
+        assert!(off("roop", json!(["data:image/png;base64,", false, "0"])));
+        assert!(!off(
+            "reactor",
+            json!(["data:image/png;base64,", true, "0"])
+        ));
     }
 }

@@ -3,167 +3,216 @@
 //! Options that would change the picture and are not implemented are refused by name; those that change nothing here
 //! are ignored.
 //!
-//! | Module    | Gives                                                                                   |
-//! |-----------|-----------------------------------------------------------------------------------------|
-//! | `body`    | the bodies of `txt2img` and `img2img`                                                   |
-//! | `lenient` | what asks for nothing: numbers as text, scripts that are switched off                    |
-//! | `state`   | progress, interruption, options                                                         |
-//! | `lists`   | samplers, schedulers, models, LoRAs; what a picture was made with                       |
+//! | Module       | Gives                                                                                |
+//! |--------------|--------------------------------------------------------------------------------------|
+//! | `generation` | `txt2img` and `img2img`                                                              |
+//! | `body`       | their bodies                                                                         |
+//! | `lenient`    | what asks for nothing: numbers as text, scripts that are switched off                |
+//! | `settings`   | the web UI's settings: what is followed, what must be as it is, what changes nothing |
+//! | `state`      | progress, interruption, settings that stay                                           |
+//! | `extras`     | pictures made larger                                                                 |
+//! | `lists`      | samplers, schedulers, models, LoRAs; what a picture was made with; what is not there |
+//! | `refusal`    | errors as clients of the web UI read them                                            |
 
 mod body;
+mod extras;
+mod generation;
 mod lenient;
-mod lists;
+pub(super) mod lists;
+pub(super) mod refusal;
+mod settings;
 pub(super) mod state;
 
-use super::answer::encode_all;
-use super::{App, ImageWorker};
-use crate::image_io::{to_base64, Format};
-use crate::request::{InitFields, InterfaceDefaults, RequestFields};
-use axum::Json;
+use super::ImageWorker;
 use body::Body;
-use lists::{loras, nothing, png_info, samplers, schedulers, sd_models, PngInfoBody};
-use serde_json::{json, Value};
-use state::{interrupt, memory, options, progress, set_options};
-use worker::http::json::Object;
-use worker::http::{ApiError, JsonBody};
-use worker::serve::{Model, Route};
+use worker::serve::Route;
+
+/// The routes that ask for no key.
+pub(super) fn public_routes() -> Vec<Route<ImageWorker>> {
+    vec![Route::get(
+        "/internal/ping",
+        "Whether the server is there",
+        lists::ping,
+    )]
+}
 
 /// The routes.
 pub(super) fn routes() -> Vec<Route<ImageWorker>> {
-    let empty = "An empty list";
+    let mut routes = work();
+    routes.extend(state_routes());
+    routes.extend(list_routes());
+    routes.extend(other_routes());
+    routes
+}
+
+fn work() -> Vec<Route<ImageWorker>> {
     vec![
-        Route::post("/sdapi/v1/txt2img", "Text to pictures", txt2img).takes::<Body>(),
-        Route::post("/sdapi/v1/img2img", "Pictures to pictures", img2img).takes::<Body>(),
-        Route::get("/sdapi/v1/progress", "How far the running job is", progress),
-        Route::post("/sdapi/v1/interrupt", "Cancels the running jobs", interrupt),
-        Route::post("/sdapi/v1/skip", "Cancels the running jobs", interrupt),
-        Route::get(
-            "/sdapi/v1/memory",
-            "Memory of the host and of each device",
-            memory,
-        ),
-        Route::get("/sdapi/v1/options", "How the worker is set", options),
+        Route::post("/sdapi/v1/txt2img", "Text to pictures", generation::txt2img).takes::<Body>(),
         Route::post(
-            "/sdapi/v1/options",
-            "Takes what changes nothing here, refuses the rest by name",
-            set_options,
-        ),
-        Route::get("/sdapi/v1/samplers", "The samplers", samplers),
-        Route::get("/sdapi/v1/schedulers", "The noise schedules", schedulers),
-        Route::get("/sdapi/v1/sd-models", "The model, in a list", sd_models),
-        Route::get("/sdapi/v1/loras", "The LoRAs that prompts may name", loras),
+            "/sdapi/v1/img2img",
+            "Pictures to pictures",
+            generation::img2img,
+        )
+        .takes::<Body>(),
+        Route::post(
+            "/sdapi/v1/extra-single-image",
+            "Makes a picture larger",
+            extras::single,
+        )
+        .takes::<extras::Body>(),
+        Route::post(
+            "/sdapi/v1/extra-batch-images",
+            "Makes pictures larger",
+            extras::batch,
+        )
+        .takes::<extras::Body>(),
         Route::post(
             "/sdapi/v1/png-info",
             "What a picture was made with",
-            png_info,
+            lists::png_info,
         )
-        .takes::<PngInfoBody>(),
-        Route::get("/sdapi/v1/upscalers", empty, nothing),
-        Route::get("/sdapi/v1/prompt-styles", empty, nothing),
-        Route::get("/sdapi/v1/hypernetworks", empty, nothing),
-        Route::get("/sdapi/v1/sd-vae", empty, nothing),
+        .takes::<lists::PngInfoBody>(),
     ]
 }
 
-async fn txt2img(
-    Model(app): Model<App>,
-    JsonBody(Object(body)): JsonBody<Object>,
-) -> Result<Json<Value>, ApiError> {
-    let mut body = Body::read(body)?;
-    let mut fields = body.fields(&app)?;
-    let scripts = std::mem::take(&mut body.alwayson_scripts);
-    fields.controls = app.units(scripts, size(&fields, &app), None).await?;
-    answer(&app, fields, body.send_images.unwrap_or(true)).await
+fn state_routes() -> Vec<Route<ImageWorker>> {
+    vec![
+        Route::get(
+            "/sdapi/v1/progress",
+            "How far the running job is",
+            state::progress,
+        ),
+        Route::post(
+            "/internal/progress",
+            "How far one request is, by its force_task_id or its job's id",
+            state::task_progress,
+        )
+        .takes::<state::TaskBody>(),
+        Route::get(
+            "/internal/pending-tasks",
+            "The requests that wait",
+            state::pending_tasks,
+        ),
+        Route::post(
+            "/sdapi/v1/interrupt",
+            "Cancels the running jobs",
+            state::interrupt,
+        ),
+        Route::post(
+            "/sdapi/v1/skip",
+            "Cancels the running jobs",
+            state::interrupt,
+        ),
+        Route::get(
+            "/sdapi/v1/memory",
+            "Memory of the host and of each device",
+            state::memory,
+        ),
+        Route::get("/sdapi/v1/options", "How the worker is set", state::options),
+        Route::post(
+            "/sdapi/v1/options",
+            "Changes settings; refuses by name what cannot be changed",
+            state::set_options,
+        ),
+    ]
 }
 
-async fn img2img(
-    Model(app): Model<App>,
-    JsonBody(Object(body)): JsonBody<Object>,
-) -> Result<Json<Value>, ApiError> {
-    let mut body = Body::read(body)?;
-    let mut fields = body.fields(&app)?;
-    if body.init_images.len() != 1 {
-        return Err(ApiError::field(
-            "init_images",
-            "there must be exactly one picture",
-        ));
-    }
-    let image = ("init_images", body.init_images.remove(0));
-    let mask = body.mask.take().map(|mask| ("mask", mask));
-    let init = InitFields {
-        strength: body.denoising_strength,
-        mask_blur: body.mask_blur()?,
-        mask_invert: body.inpainting_mask_invert != 0,
-        ..app.init(image, mask).await?
-    };
-    let scripts = std::mem::take(&mut body.alwayson_scripts);
-    fields.controls = app
-        .units(scripts, size(&fields, &app), Some(&init.image))
-        .await?;
-    fields.init = Some(init);
-    answer(&app, fields, body.send_images.unwrap_or(true)).await
+fn list_routes() -> Vec<Route<ImageWorker>> {
+    let empty = "An empty list";
+    vec![
+        Route::get("/sdapi/v1/samplers", "The samplers", lists::samplers),
+        Route::get(
+            "/sdapi/v1/schedulers",
+            "The noise schedules",
+            lists::schedulers,
+        ),
+        Route::get(
+            "/sdapi/v1/sd-models",
+            "The model, in a list",
+            lists::sd_models,
+        ),
+        Route::get(
+            "/sdapi/v1/sd-vae",
+            "The VAE beside the model's",
+            lists::sd_vae,
+        ),
+        Route::get(
+            "/sdapi/v1/sd-modules",
+            "The VAE beside the model's",
+            lists::sd_vae,
+        ),
+        Route::get(
+            "/sdapi/v1/loras",
+            "The LoRAs that prompts may name",
+            lists::loras,
+        ),
+        Route::get(
+            "/sdapi/v1/embeddings",
+            "The textual inversions",
+            lists::embeddings,
+        ),
+        Route::get(
+            "/sdapi/v1/upscalers",
+            "What makes pictures larger",
+            extras::upscalers,
+        ),
+        Route::get("/sdapi/v1/latent-upscale-modes", empty, lists::nothing),
+        Route::get("/sdapi/v1/realesrgan-models", empty, lists::nothing),
+        Route::get("/sdapi/v1/face-restorers", empty, lists::nothing),
+        Route::get("/sdapi/v1/prompt-styles", empty, lists::nothing),
+        Route::get("/sdapi/v1/hypernetworks", empty, lists::nothing),
+        Route::get("/sdapi/v1/artists", empty, lists::nothing),
+        Route::get("/sdapi/v1/artist-categories", empty, lists::nothing),
+        Route::get(
+            "/sdapi/v1/scripts",
+            "The scripts that requests may name",
+            lists::scripts,
+        ),
+        Route::get(
+            "/sdapi/v1/script-info",
+            "The scripts that requests may name",
+            lists::script_info,
+        ),
+        Route::get(
+            "/sdapi/v1/extensions",
+            "The extensions that this server stands for",
+            lists::extensions,
+        ),
+        Route::get(
+            "/sdapi/v1/cmd-flags",
+            "How the server was started",
+            lists::cmd_flags,
+        ),
+        Route::get("/app_id", "The model", lists::app_id),
+        Route::get(
+            "/internal/sysinfo",
+            "The program and its devices",
+            lists::system,
+        ),
+    ]
 }
 
-/// Width and height of the picture that is asked for.
-fn size(fields: &RequestFields, app: &App) -> (usize, usize) {
-    let defaults = &app.queue().info().defaults;
-    (
-        fields.width.unwrap_or(defaults.width),
-        fields.height.unwrap_or(defaults.height),
-    )
-}
-
-async fn answer(app: &App, fields: RequestFields, send: bool) -> Result<Json<Value>, ApiError> {
-    // As the client wrote it, LoRAs included.
-    let prompt = fields.prompt.clone();
-    let asked = app.valid(fields, &InterfaceDefaults::WEB_UI, &app.options().limits)?;
-    let outcome = app.generate(asked.clone()).await?;
-    let images: Vec<String> = if send {
-        let files = encode_all(outcome.clone(), Format::Png, 0).await?;
-        files.iter().map(|file| to_base64(file)).collect()
-    } else {
-        Vec::new()
-    };
-    let seeds: Vec<u64> = outcome.pictures.iter().map(|p| p.seed).collect();
-    let texts: Vec<&str> = outcome
-        .pictures
-        .iter()
-        .map(|p| p.parameters.as_str())
-        .collect();
-    let info = json!({
-        "prompt": prompt,
-        "all_prompts": vec![&prompt; seeds.len()],
-        "negative_prompt": asked.negative_prompt,
-        "all_negative_prompts": vec![&asked.negative_prompt; seeds.len()],
-        "seed": seeds.first(),
-        "all_seeds": seeds,
-        "width": asked.width,
-        "height": asked.height,
-        "sampler_name": asked.sampler.label(),
-        "cfg_scale": asked.guidance,
-        "steps": asked.steps,
-        "batch_size": asked.batch,
-        "denoising_strength": asked.init.as_ref().map(|init| init.strength),
-        "clip_skip": asked.clip_skip,
-        "sd_model_name": app.queue().info().name,
-        "infotexts": texts,
-        "index_of_first_image": 0,
-    });
-    Ok(Json(json!({
-        "images": images,
-        "parameters": {
-            "prompt": prompt,
-            "negative_prompt": asked.negative_prompt,
-            "steps": asked.steps,
-            "cfg_scale": asked.guidance,
-            "width": asked.width,
-            "height": asked.height,
-            "sampler_name": asked.sampler.label(),
-            "scheduler": asked.schedule().label(),
-            "batch_size": asked.batch,
-            "seed": asked.seed,
-        },
-        // Text within JSON, as the web UI has it.
-        "info": info.to_string(),
-    })))
+fn other_routes() -> Vec<Route<ImageWorker>> {
+    let anew = "Nothing: lists are read anew each time";
+    let never = "Not implemented, and says so";
+    vec![
+        Route::post("/sdapi/v1/refresh-checkpoints", anew, lists::done),
+        Route::post("/sdapi/v1/refresh-vae", anew, lists::done),
+        Route::post("/sdapi/v1/refresh-loras", anew, lists::done),
+        Route::post("/sdapi/v1/refresh-embeddings", anew, lists::done),
+        Route::post(
+            "/sdapi/v1/reload-checkpoint",
+            "Nothing: the model is there",
+            lists::reload,
+        ),
+        Route::post("/sdapi/v1/unload-checkpoint", never, lists::unload),
+        Route::post("/sdapi/v1/interrogate", never, lists::interrogate),
+        Route::post("/sdapi/v1/create/embedding", never, lists::training),
+        Route::post("/sdapi/v1/create/hypernetwork", never, lists::training),
+        Route::post("/sdapi/v1/train/embedding", never, lists::training),
+        Route::post("/sdapi/v1/train/hypernetwork", never, lists::training),
+        Route::post("/sdapi/v1/server-kill", never, lists::server_stop),
+        Route::post("/sdapi/v1/server-restart", never, lists::server_stop),
+        Route::post("/sdapi/v1/server-stop", never, lists::server_stop),
+    ]
 }

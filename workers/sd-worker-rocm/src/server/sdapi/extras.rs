@@ -1,0 +1,343 @@
+//! The web UI's "Extras": pictures made larger.
+
+use super::lenient::coerce;
+use super::refusal::{Refusal, Ui, UiBody};
+use crate::image_io::{self, to_base64, Format};
+use crate::server::request::Upload;
+use crate::server::App;
+use axum::Json;
+use image::imageops::{self, FilterType};
+use image::RgbImage;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde_json::{json, Map, Value};
+use worker::http::json::{self, Object};
+use worker::http::{blocking, ApiError};
+
+/// Upscalers' sides are multiples of this, as the web UI has it.
+const MULTIPLE: f64 = 8.0;
+/// Most pictures of one request.
+const MAX_PICTURES: usize = 64;
+
+/// Ways to make pictures larger that need no network.
+const UPSCALERS: [(&str, Option<FilterType>); 3] = [
+    ("None", None),
+    ("Lanczos", Some(FilterType::Lanczos3)),
+    ("Nearest", Some(FilterType::Nearest)),
+];
+
+pub(super) async fn upscalers() -> Json<Value> {
+    let list = UPSCALERS.iter().map(|(name, _)| {
+        json!({"name": name, "model_name": null, "model_path": null, "model_url": null, "scale": 4})
+    });
+    Json(list.collect())
+}
+
+/// What is asked for of each picture.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+#[schemars(rename = "ExtrasFields")]
+#[serde(default)]
+pub(super) struct Body {
+    /// 0 makes it so many times as large as `upscaling_resize` says, 1 of the size that the next two say.
+    resize_mode: u8,
+    upscaling_resize: f64,
+    upscaling_resize_w: u32,
+    upscaling_resize_h: u32,
+    /// Whether what stands over is cut off, where the shapes differ.
+    upscaling_crop: bool,
+    upscaler_1: String,
+    upscaler_2: String,
+    /// How much of the second upscaler's picture is seen, 0 to 1.
+    extras_upscaler_2_visibility: f64,
+    gfpgan_visibility: f64,
+    codeformer_visibility: f64,
+    /// In base64.
+    image: String,
+    #[serde(rename = "imageList")]
+    image_list: Vec<Named>,
+}
+
+/// A picture of several.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+struct Named {
+    /// In base64.
+    data: String,
+}
+
+impl Default for Body {
+    /// As the web UI documents them.
+    fn default() -> Self {
+        Self {
+            resize_mode: 0,
+            upscaling_resize: 2.0,
+            upscaling_resize_w: 512,
+            upscaling_resize_h: 512,
+            upscaling_crop: true,
+            upscaler_1: "None".to_string(),
+            upscaler_2: "None".to_string(),
+            extras_upscaler_2_visibility: 0.0,
+            gfpgan_visibility: 0.0,
+            codeformer_visibility: 0.0,
+            image: String::new(),
+            image_list: Vec::new(),
+        }
+    }
+}
+
+impl Body {
+    fn read(mut map: Map<String, Value>) -> Result<Self, ApiError> {
+        map.retain(|_, value| !value.is_null());
+        coerce(&mut map);
+        let body: Self = json::from_value(&Value::Object(map))?;
+        for (field, value) in [
+            ("gfpgan_visibility", body.gfpgan_visibility),
+            ("codeformer_visibility", body.codeformer_visibility),
+        ] {
+            if value != 0.0 {
+                let reason = format!("{field}: faces are not restored here; leave it out");
+                return Err(ApiError::field(field, reason));
+            }
+        }
+        Ok(body)
+    }
+}
+
+/// What becomes of a picture.
+#[derive(Debug, Clone, Copy)]
+struct Plan {
+    first: Option<FilterType>,
+    second: Option<FilterType>,
+    visibility: f32,
+    to: Target,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Target {
+    Times(f64),
+    Size { width: u32, height: u32, crop: bool },
+}
+
+impl Body {
+    fn plan(&self) -> Result<Plan, ApiError> {
+        let visibility = self.extras_upscaler_2_visibility;
+        if !(0.0..=1.0).contains(&visibility) {
+            return Err(ApiError::field(
+                "extras_upscaler_2_visibility",
+                "extras_upscaler_2_visibility must be from 0 to 1",
+            ));
+        }
+        let to = match self.resize_mode {
+            0 if self.upscaling_resize > 0.0 && self.upscaling_resize <= 16.0 => {
+                Target::Times(self.upscaling_resize)
+            }
+            0 => {
+                let reason = "upscaling_resize must be above 0 and at most 16";
+                return Err(ApiError::field("upscaling_resize", reason));
+            }
+            1 => Target::Size {
+                width: self.upscaling_resize_w,
+                height: self.upscaling_resize_h,
+                crop: self.upscaling_crop,
+            },
+            _ => return Err(ApiError::field("resize_mode", "resize_mode is 0 or 1")),
+        };
+        Ok(Plan {
+            first: upscaler("upscaler_1", &self.upscaler_1)?,
+            second: upscaler("upscaler_2", &self.upscaler_2)?,
+            visibility: visibility as f32,
+            to,
+        })
+    }
+}
+
+/// An upscaler by its name; `None` leaves pictures as they are.
+fn upscaler(field: &str, name: &str) -> Result<Option<FilterType>, ApiError> {
+    let wanted = if name.is_empty() { "None" } else { name };
+    let found = UPSCALERS
+        .iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(wanted));
+    found.map(|(_, filter)| *filter).ok_or_else(|| {
+        let known: Vec<_> = UPSCALERS.iter().map(|(name, _)| *name).collect();
+        let reason = format!(
+            "there is no upscaler {name:?}; this server has {}",
+            known.join(", ")
+        );
+        ApiError::field(field, reason)
+    })
+}
+
+impl Plan {
+    /// The size of the picture before anything is cut off.
+    fn size(&self, image: &RgbImage, limit: u64) -> Result<(u32, u32), ApiError> {
+        let (width, height) = (f64::from(image.width()), f64::from(image.height()));
+        let (field, factor) = match self.to {
+            Target::Times(factor) => ("upscaling_resize", factor),
+            Target::Size {
+                width: w,
+                height: h,
+                ..
+            } => (
+                "upscaling_resize_w",
+                (f64::from(w) / width).max(f64::from(h) / height),
+            ),
+        };
+        let side = |side: f64| ((side * factor / MULTIPLE).floor() * MULTIPLE).max(MULTIPLE);
+        let (width, height) = (side(width), side(height));
+        if width * height > limit as f64 {
+            let reason = format!("{width} x {height} are more than {limit} pixels");
+            return Err(ApiError::field(field, reason));
+        }
+        Ok((width as u32, height as u32))
+    }
+
+    fn apply(&self, image: &RgbImage, limit: u64) -> Result<RgbImage, ApiError> {
+        let Some(first) = self.first else {
+            return Ok(image.clone());
+        };
+        let (width, height) = self.size(image, limit)?;
+        let mut large = imageops::resize(image, width, height, first);
+        if let Some(second) = self.second.filter(|_| self.visibility > 0.0) {
+            let other = imageops::resize(image, width, height, second);
+            for (here, there) in large.iter_mut().zip(other.iter()) {
+                let (a, b) = (f32::from(*here), f32::from(*there));
+                *here = (a + (b - a) * self.visibility).round() as u8;
+            }
+        }
+        match self.to {
+            Target::Size {
+                width: w,
+                height: h,
+                crop: true,
+            } => {
+                if u64::from(w) * u64::from(h) > limit || w == 0 || h == 0 {
+                    let reason = format!("{w} x {h} must be from 1 to {limit} pixels");
+                    return Err(ApiError::field("upscaling_resize_w", reason));
+                }
+                let mut cropped = RgbImage::new(w, h);
+                let left = i64::from(w / 2) - i64::from(width / 2);
+                let top = i64::from(h / 2) - i64::from(height / 2);
+                imageops::replace(&mut cropped, &large, left, top);
+                Ok(cropped)
+            }
+            _ => Ok(large),
+        }
+    }
+}
+
+pub(super) async fn single(
+    Ui(app): Ui,
+    UiBody(Object(body)): UiBody<Object>,
+) -> Result<Json<Value>, Refusal> {
+    let mut body = Body::read(body)?;
+    let image = std::mem::take(&mut body.image);
+    let large = larger(&app, body.plan()?, "image", image).await?;
+    Ok(Json(json!({"html_info": "", "image": large})))
+}
+
+pub(super) async fn batch(
+    Ui(app): Ui,
+    UiBody(Object(body)): UiBody<Object>,
+) -> Result<Json<Value>, Refusal> {
+    const FIELD: &str = "imageList";
+    let mut body = Body::read(body)?;
+    let plan = body.plan()?;
+    let pictures = std::mem::take(&mut body.image_list);
+    if pictures.len() > MAX_PICTURES {
+        let reason = format!("there are more than {MAX_PICTURES} pictures");
+        return Err(ApiError::field(FIELD, reason).into());
+    }
+    let mut images = Vec::new();
+    for picture in pictures {
+        images.push(larger(&app, plan, FIELD, picture.data).await?);
+    }
+    Ok(Json(json!({"html_info": "", "images": images})))
+}
+
+/// A picture made larger, both in base64.
+async fn larger(
+    app: &App,
+    plan: Plan,
+    field: &'static str,
+    image: String,
+) -> Result<String, ApiError> {
+    let image = app.decode(field, Upload::Base64(image)).await?;
+    let limit = app.options().limits.decode.max_pixels;
+    blocking(move || {
+        let large = plan.apply(&image_io::to_rgb(&image), limit)?;
+        let file = image_io::encode(&large, Format::Png, 0, None);
+        let file = file.map_err(|e| ApiError::internal(e.to_string()))?;
+        Ok(to_base64(&file))
+    })
+    .await?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(fields: Value) -> Result<Plan, ApiError> {
+        let Value::Object(fields) = fields else {
+            panic!("not an object");
+        };
+        Body::read(fields)?.plan()
+    }
+
+    #[test]
+    fn pictures_are_made_larger() {
+        let image = RgbImage::from_fn(20, 12, |x, y| image::Rgb([x as u8 * 9, y as u8 * 9, 7]));
+        let size = |fields| {
+            plan(fields)
+                .unwrap()
+                .apply(&image, 1 << 20)
+                .map(|i| i.dimensions())
+        };
+        assert_eq!(size(json!({})), Ok((20, 12)));
+        assert_eq!(size(json!({"upscaler_1": "Lanczos"})), Ok((40, 24)));
+        let odd = json!({"upscaler_1": "nearest", "upscaling_resize": "1.5"});
+        assert_eq!(size(odd), Ok((24, 16)));
+        let to = json!({"upscaler_1": "Nearest", "resize_mode": 1, "upscaling_resize_w": 80, "upscaling_resize_h": 80});
+        assert_eq!(size(to), Ok((80, 80)));
+        let whole = json!({"upscaler_1": "Nearest", "resize_mode": 1, "upscaling_resize_w": 80, "upscaling_resize_h": 80,
+            "upscaling_crop": false});
+        assert_eq!(size(whole), Ok((128, 80)));
+        let large = json!({"upscaler_1": "Nearest", "upscaling_resize": 16});
+        let error = plan(large).unwrap().apply(&image, 1 << 10).unwrap_err();
+        assert_eq!(error.param.as_deref(), Some("upscaling_resize"));
+    }
+
+    #[test]
+    fn two_upscalers_are_mixed() {
+        let image = RgbImage::from_fn(8, 8, |x, _| image::Rgb([x as u8 * 30; 3]));
+        let made = |second: f64| {
+            let fields = json!({"upscaler_1": "Lanczos", "upscaler_2": "Nearest", "extras_upscaler_2_visibility": second});
+            plan(fields).unwrap().apply(&image, 1 << 20).unwrap()
+        };
+        let (first, second, half) = (made(0.0), made(1.0), made(0.5));
+        assert_ne!(first, second);
+        for ((a, b), mixed) in first.iter().zip(second.iter()).zip(half.iter()) {
+            let middle = (i32::from(*a) + i32::from(*b)) / 2;
+            assert!((i32::from(*mixed) - middle).abs() <= 1);
+        }
+    }
+
+    #[test]
+    fn what_is_not_there_is_refused_by_name() {
+        for (fields, blamed) in [
+            (json!({"upscaler_1": "SwinIR 4x"}), "upscaler_1"),
+            (json!({"upscaler_2": "LDSR"}), "upscaler_2"),
+            (
+                json!({"codeformer_visibility": 0.5}),
+                "codeformer_visibility",
+            ),
+            (json!({"resize_mode": 2}), "resize_mode"),
+            (json!({"upscaling_resize": 0}), "upscaling_resize"),
+            (
+                json!({"extras_upscaler_2_visibility": 2}),
+                "extras_upscaler_2_visibility",
+            ),
+        ] {
+            let error = plan(fields.clone()).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(blamed), "{fields}");
+        }
+    }
+}

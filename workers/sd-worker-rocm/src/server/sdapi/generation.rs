@@ -1,0 +1,197 @@
+//! Pictures of text and of pictures.
+
+use super::body::Body;
+use super::refusal::{Refusal, Ui, UiBody};
+use super::settings::Settings;
+use crate::image_io::{self, to_base64};
+use crate::jobs::Picture;
+use crate::request::{InitFields, InterfaceDefaults, RequestFields, ValidRequest};
+use crate::server::App;
+use axum::Json;
+use serde_json::{json, Map, Value};
+use worker::http::error::CANCELLED;
+use worker::http::json::Object;
+use worker::http::{blocking, ApiError};
+
+/// Fields of a request that are pictures.
+const PICTURES: [&str; 4] = ["init_images", "mask", "latent_mask", "image"];
+
+pub(super) async fn txt2img(
+    Ui(app): Ui,
+    UiBody(Object(given)): UiBody<Object>,
+) -> Result<Json<Value>, Refusal> {
+    let mut body = Body::read(&given)?;
+    let settings = app.settings_for(&body)?;
+    let mut fields = body.fields(&app, &settings);
+    let scripts = std::mem::take(&mut body.alwayson_scripts);
+    fields.controls = app.units(scripts, size(&fields, &app), None).await?;
+    answer(&app, fields, body, given, settings).await
+}
+
+pub(super) async fn img2img(
+    Ui(app): Ui,
+    UiBody(Object(given)): UiBody<Object>,
+) -> Result<Json<Value>, Refusal> {
+    let mut body = Body::read(&given)?;
+    let settings = app.settings_for(&body)?;
+    let mut fields = body.fields(&app, &settings);
+    if body.init_images.len() != 1 {
+        return Err(ApiError::field("init_images", "there must be exactly one picture").into());
+    }
+    let image = ("init_images", body.init_images.remove(0));
+    let mask = body.mask.take().map(|mask| ("mask", mask));
+    let init = InitFields {
+        strength: body.denoising_strength,
+        mask_blur: body.mask_blur()?,
+        mask_invert: body.inpainting_mask_invert != 0,
+        ..app.init(image, mask).await?
+    };
+    let scripts = std::mem::take(&mut body.alwayson_scripts);
+    fields.controls = app
+        .units(scripts, size(&fields, &app), Some(&init.image))
+        .await?;
+    fields.init = Some(init);
+    answer(&app, fields, body, given, settings).await
+}
+
+/// Width and height of the picture that is asked for.
+fn size(fields: &RequestFields, app: &App) -> (usize, usize) {
+    let defaults = &app.queue().info().defaults;
+    (
+        fields.width.unwrap_or(defaults.width),
+        fields.height.unwrap_or(defaults.height),
+    )
+}
+
+async fn answer(
+    app: &App,
+    fields: RequestFields,
+    body: Body,
+    given: Map<String, Value>,
+    settings: Settings,
+) -> Result<Json<Value>, Refusal> {
+    let repeats = body.repeats(app)?;
+    // As the client wrote it, LoRAs included.
+    let prompt = fields.prompt.clone();
+    let asked = app.valid(fields, &InterfaceDefaults::WEB_UI, &app.options().limits)?;
+    let made = made(app, &asked, repeats, &body, &settings).await?;
+    let info = info(app, &prompt, &asked, &made);
+    let mut parameters = given;
+    for picture in PICTURES {
+        if !body.include_init_images && parameters.contains_key(picture) {
+            parameters.insert(picture.to_string(), Value::Null);
+        }
+    }
+    let effective = json!({
+        "prompt": prompt,
+        "negative_prompt": asked.negative_prompt,
+        "steps": asked.steps,
+        "cfg_scale": asked.guidance,
+        "width": asked.width,
+        "height": asked.height,
+        "sampler_name": asked.sampler.label(),
+        "scheduler": asked.schedule().label(),
+        "batch_size": asked.batch,
+        "n_iter": repeats,
+        "seed": asked.seed,
+    });
+    if let Value::Object(effective) = effective {
+        parameters.extend(effective);
+    }
+    Ok(Json(json!({
+        "images": made.files,
+        "parameters": parameters,
+        // Text within JSON, as the web UI has it.
+        "info": info.to_string(),
+    })))
+}
+
+/// The pictures of a request.
+#[derive(Default)]
+struct Made {
+    seeds: Vec<u64>,
+    texts: Vec<String>,
+    /// In base64; none if the client wants none.
+    files: Vec<String>,
+}
+
+/// Makes batch after batch. Where one is cancelled, those before it are the answer.
+async fn made(
+    app: &App,
+    asked: &ValidRequest,
+    repeats: usize,
+    body: &Body,
+    settings: &Settings,
+) -> Result<Made, ApiError> {
+    let mut made = Made::default();
+    for repeat in 0..repeats {
+        let part = asked.pictures(repeat * asked.batch, asked.batch);
+        let waiting = app.submit_waiting(part)?;
+        if let Some(task) = &body.force_task_id {
+            app.web_ui().tasks.name(task, &waiting.id);
+        }
+        let outcome = match app.outcome(&waiting).await {
+            Err(error) if error.code == CANCELLED && !made.seeds.is_empty() => break,
+            outcome => outcome?,
+        };
+        for picture in &outcome.pictures {
+            made.seeds.push(picture.seed);
+            made.texts.push(picture.parameters.clone());
+        }
+        if body.send_images.unwrap_or(true) {
+            let settings = settings.clone();
+            let files = blocking(move || {
+                let files = outcome.pictures.iter().map(|p| file(p, &settings));
+                files.collect::<worker::Result<Vec<String>>>()
+            });
+            let files = files.await?;
+            made.files
+                .extend(files.map_err(|e| ApiError::internal(e.to_string()))?);
+        }
+    }
+    Ok(made)
+}
+
+/// A picture in base64.
+fn file(picture: &Picture, settings: &Settings) -> worker::Result<String> {
+    let parameters = Some(picture.parameters.as_str()).filter(|_| settings.parameters);
+    let bytes = image_io::encode(
+        &picture.image,
+        settings.format,
+        settings.quality,
+        parameters,
+    )?;
+    Ok(to_base64(&bytes))
+}
+
+fn info(app: &App, prompt: &str, asked: &ValidRequest, made: &Made) -> Value {
+    let count = made.seeds.len();
+    json!({
+        "prompt": prompt,
+        "all_prompts": vec![prompt; count],
+        "negative_prompt": asked.negative_prompt,
+        "all_negative_prompts": vec![&asked.negative_prompt; count],
+        "seed": made.seeds.first(),
+        "all_seeds": made.seeds,
+        "width": asked.width,
+        "height": asked.height,
+        "sampler_name": asked.sampler.label(),
+        "cfg_scale": asked.guidance,
+        "steps": asked.steps,
+        "batch_size": asked.batch,
+        "restore_faces": false,
+        "face_restoration_model": null,
+        "denoising_strength": asked.init.as_ref().map(|init| init.strength),
+        "clip_skip": asked.clip_skip,
+        "sd_model_name": app.queue().info().name,
+        "sd_model_hash": null,
+        "sd_vae_name": null,
+        "sd_vae_hash": null,
+        "extra_generation_params": {},
+        "styles": [],
+        "is_using_inpainting_conditioning": app.queue().info().inpainting,
+        "infotexts": made.texts,
+        "index_of_first_image": 0,
+        "version": concat!("sd-worker-rocm ", env!("CARGO_PKG_VERSION")),
+    })
+}
