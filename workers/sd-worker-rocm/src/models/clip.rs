@@ -85,8 +85,9 @@ impl ClipConfig {
     }
 }
 
+/// A layer of a tower.
 #[derive(Debug, Clone)]
-struct Layer {
+pub(super) struct Layer {
     norm1: LayerNorm,
     q: Linear,
     k: Linear,
@@ -100,7 +101,7 @@ struct Layer {
 }
 
 impl Layer {
-    fn new(vb: VarBuilder, config: &ClipConfig) -> Result<Self> {
+    pub(super) fn new(vb: VarBuilder, config: &ClipConfig) -> Result<Self> {
         let size = config.hidden_size;
         let attn = vb.pp("self_attn");
         let mlp = vb.pp("mlp");
@@ -118,7 +119,7 @@ impl Layer {
         })
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor, causal: bool) -> Result<Tensor> {
         let h = self.norm1.forward(x)?;
         let (q, k, v) = (
             self.q.forward(&h)?,
@@ -127,7 +128,7 @@ impl Layer {
         );
         let x = (x + self
             .out
-            .forward(&attention(&q, &k, &v, self.heads, true)?)?)?;
+            .forward(&attention(&q, &k, &v, self.heads, causal)?)?)?;
         let h = self.up.forward(&self.norm2.forward(&x)?)?;
         let h = match self.activation {
             Activation::QuickGelu => (&h * candle_nn::ops::sigmoid(&(&h * 1.702)?)?)?,
@@ -233,7 +234,7 @@ impl ClipTextEncoder {
         let mut hidden = x.clone();
         let kept = self.layers.len().saturating_sub(leave_out).max(1);
         for (i, layer) in self.layers.iter().enumerate() {
-            x = layer.forward(&x)?;
+            x = layer.forward(&x, true)?;
             if i + 1 == kept {
                 hidden = x.clone();
             }

@@ -4,6 +4,7 @@
 
 pub mod attention;
 pub mod clip;
+pub mod clip_vision;
 pub mod codec;
 pub mod config;
 pub mod controlnet;

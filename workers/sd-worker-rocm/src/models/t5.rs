@@ -1,4 +1,4 @@
-//! T5's encoder.
+//! The encoders of T5 and UMT5.
 
 use super::layers::{linear, softmax, Linear};
 use super::norm::RmsNorm;
@@ -56,6 +56,8 @@ struct Block {
     up: Linear,
     down: Linear,
     activation: Activation,
+    /// `(buckets, heads)`: in the first block of T5, which all blocks use, and in every block of UMT5.
+    distances: Option<Tensor>,
 }
 
 impl Block {
@@ -69,7 +71,13 @@ impl Block {
             true => (Some(linear(dense.pp("wi_0"), width, inner)?), "wi_1"),
             false => (None, "wi"),
         };
+        let table = first.pp("SelfAttention.relative_attention_bias");
+        let buckets = config.relative_attention_num_buckets;
         Ok(Self {
+            distances: match table.contains_tensor("weight") {
+                true => Some(table.get((buckets, config.num_heads), "weight")?),
+                false => None,
+            },
             norms: [norm(&first)?, norm(&second)?],
             attention: Attention::new(first.pp("SelfAttention"), config)?,
             gate,
@@ -96,8 +104,7 @@ impl Block {
 #[derive(Debug, Clone)]
 pub struct T5Encoder {
     tokens: Tensor,
-    /// `(buckets, heads)`.
-    distances: Tensor,
+    buckets: usize,
     max_distance: usize,
     blocks: Vec<Block>,
     norm: RmsNorm,
@@ -114,13 +121,11 @@ impl T5Encoder {
             true => vb.pp("shared"),
             false => encoder.pp("embed_tokens"),
         };
-        let first = encoder.pp("block.0.layer.0.SelfAttention.relative_attention_bias");
-        let buckets = config.relative_attention_num_buckets;
         let blocks =
             (0..config.num_layers).map(|i| Block::new(encoder.pp(format!("block.{i}")), config));
         Ok(Self {
             tokens: table.get((config.vocab_size, config.d_model), "weight")?,
-            distances: first.get((buckets, config.num_heads), "weight")?,
+            buckets: config.relative_attention_num_buckets,
             max_distance: config.relative_attention_max_distance,
             blocks: blocks.collect::<Result<_>>()?,
             norm: RmsNorm::new(
@@ -137,19 +142,23 @@ impl T5Encoder {
     /// If tokens are outside the vocabulary, or the device fails.
     pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
         let (batch, tokens) = ids.dims2()?;
-        let (buckets, heads) = self.distances.dims2()?;
         let places: Vec<u32> = (0..tokens)
             .flat_map(|from| (0..tokens).map(move |to| (from, to)))
-            .map(|(from, to)| bucket(from, to, buckets, self.max_distance) as u32)
+            .map(|(from, to)| bucket(from, to, self.buckets, self.max_distance) as u32)
             .collect();
         let places = Tensor::from_vec(places, tokens * tokens, ids.device())?;
-        let distances = self.distances.index_select(&places, 0)?;
-        let distances = distances.t()?.contiguous()?;
-        let distances = distances.reshape((1, heads, tokens, tokens))?;
         let rows = self.tokens.index_select(&ids.flatten_all()?, 0)?;
         let mut x = rows.reshape((batch, tokens, rows.dim(D::Minus1)?))?;
+        let mut distances = None;
         for block in &self.blocks {
-            x = block.forward(&x, &distances)?;
+            if let Some(table) = &block.distances {
+                let each = table.index_select(&places, 0)?.t()?.contiguous()?;
+                distances = Some(each.reshape((1, (), tokens, tokens))?);
+            }
+            let Some(distances) = &distances else {
+                candle_core::bail!("the first block has no relative_attention_bias")
+            };
+            x = block.forward(&x, distances)?;
         }
         self.norm.forward(&x)
     }

@@ -3,7 +3,11 @@
 use super::hashed::uniform;
 use super::networks::Networks;
 use candle_core::{Result, Tensor};
+use candle_transformers::models::t5::Config as T5Config;
+use sd_worker_rocm::models::clip_vision::{ClipVision, ClipVisionConfig};
 use sd_worker_rocm::models::codec::{CodecConfig, LatentCodec};
+use sd_worker_rocm::models::t5::T5Encoder;
+use sd_worker_rocm::models::transformer::wan::{Wan, WanConfig};
 use sd_worker_rocm::models::wan_vae::{WanVae, WanVaeConfig};
 use std::ops::ControlFlow;
 
@@ -118,4 +122,67 @@ fn autoencoders_that_are_not_implemented_are_named() {
         let error = refused(serde_json::from_str(json).unwrap());
         assert!(error.contains(named), "{json}: {error}");
     }
+}
+
+#[test]
+fn transformers_of_wan() {
+    let n = Networks::of("video");
+    let (x, text) = (
+        n.normal("xv", &[2, 4, 3, 4, 6]),
+        n.normal("textv", &[2, 9, 24]),
+    );
+    let net = n.build("wan", |vb, config: &WanConfig| Wan::new(vb, config));
+    let context = net.context(&text, None, [3, 4, 6]).unwrap();
+    n.same(
+        "wan",
+        &net.forward(&x, 601.0, false, &context).unwrap(),
+        2e-4,
+    );
+    let first = net.forward(&x, 601.0, true, &context).unwrap();
+    n.same("wan.first", &first, 2e-4);
+    let x = n.normal("xv12", &[2, 12, 3, 4, 6]);
+    let zeros = Tensor::zeros((2, 503, 24), text.dtype(), text.device()).unwrap();
+    let text = Tensor::cat(&[&text, &zeros], 1).unwrap();
+    for (name, views) in [("wan_picture", 1), ("wan_pictures", 2)] {
+        let net = n.build(name, |vb, config: &WanConfig| Wan::new(vb, config));
+        let views = n.normal("views", &[2, 5, 20]).narrow(0, 0, views).unwrap();
+        let context = net.context(&text, Some(&views), [3, 4, 6]).unwrap();
+        n.same(
+            name,
+            &net.forward(&x, 601.0, false, &context).unwrap(),
+            2e-4,
+        );
+        assert!(net.context(&text, None, [3, 4, 6]).is_err());
+    }
+}
+
+#[test]
+fn transformers_of_wan_that_are_not_implemented() {
+    for (json, named) in [
+        (r#"{"patch_size": [1, 1, 1]}"#, "patch_size"),
+        (r#"{"qk_norm": null}"#, "qk_norm"),
+        (r#"{"image_dim": 1280}"#, "added_kv_proj_dim"),
+        (r#"{"num_layers": 0}"#, "num_layers"),
+    ] {
+        let config: WanConfig = serde_json::from_str(json).unwrap();
+        let error = config.check().unwrap_err();
+        assert!(error.contains(named), "{json}: {error}");
+    }
+}
+
+#[test]
+fn umt5_and_clips_view_of_pictures() {
+    let n = Networks::of("video");
+    let net = n.build("umt5", |vb, config: &T5Config| T5Encoder::new(vb, config));
+    // What diffusers masks is left out.
+    let ids: Vec<u32> = (1..28).collect();
+    let ids = Tensor::from_vec(ids, (1, 27), &n.device).unwrap();
+    n.same("umt5", &net.forward(&ids).unwrap(), 1e-4);
+    let net = n.build("clip_vision", |vb, config: &ClipVisionConfig| {
+        ClipVision::new(vb, config)
+    });
+    let pictures = n.normal("pictures", &[2, 3, 20, 20]);
+    n.same("clip_vision.rows", &net.rows(&pictures, 1).unwrap(), 1e-4);
+    let embeddings = net.embeddings(&pictures).unwrap();
+    n.same("clip_vision.embeddings", &embeddings, 1e-4);
 }

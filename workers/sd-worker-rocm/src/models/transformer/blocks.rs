@@ -13,9 +13,14 @@ pub struct PlainNorm(LayerNorm);
 impl PlainNorm {
     /// Of `width` channels.
     pub fn new(vb: &VarBuilder, width: usize) -> Result<Self> {
+        Self::with_eps(vb, width, 1e-6)
+    }
+
+    /// Of `width` channels, with an epsilon of its own.
+    pub fn with_eps(vb: &VarBuilder, width: usize, eps: f64) -> Result<Self> {
         let ones = Tensor::ones(width, vb.dtype(), vb.device())?;
         let zeros = Tensor::zeros(width, vb.dtype(), vb.device())?;
-        Ok(Self(LayerNorm::new(ones, zeros, 1e-6)))
+        Ok(Self(LayerNorm::new(ones, zeros, eps)))
     }
 
     /// `norm(x) * (1 + scale) + shift`, with scale and shift `(batch, 1, width)`.

@@ -7,6 +7,7 @@ pub mod lumina2;
 pub mod qwen_image;
 pub mod sandwich;
 pub mod sd3;
+pub mod wan;
 pub mod z_image;
 
 use candle_core::{Result, Tensor};
