@@ -1,8 +1,13 @@
 //! Language models of every kind against transformers' numbers: `tests/reference/make_language.py` has made them.
 
+use super::hashed::uniform;
 use super::networks::Networks;
-use candle_core::Tensor;
+use candle_core::{DType, Tensor};
+use image::RgbImage;
+use sd_worker_rocm::models::language::seeing::{Seeing, SeeingConfig};
+use sd_worker_rocm::models::language::vision::Patches;
 use sd_worker_rocm::models::language::{Language, LanguageConfig};
+use sd_worker_rocm::models::VarBuilder;
 use serde_json::{json, Value};
 
 const IDS: [u32; 12] = [5, 17, 120, 3, 88, 42, 199, 61, 9, 130, 77, 150];
@@ -213,4 +218,53 @@ fn what_is_not_followed_is_refused_by_name() {
     });
     let error = net.forward(&[200], None).unwrap_err().to_string();
     assert!(error.contains("token 200"), "{error}");
+}
+
+/// As the script makes pictures: truncated bytes of the name's numbers.
+fn picture(name: &str, width: u32, height: u32) -> RgbImage {
+    let values = uniform(name, (3 * width * height) as usize);
+    let bytes = values.iter().map(|u| ((u + 1.0) * 127.5) as u8).collect();
+    RgbImage::from_raw(width, height, bytes).unwrap()
+}
+
+#[test]
+fn qwen2_5_vl_sees_pictures() {
+    let n = Networks::of("language");
+    let json: Value = n.config("qwen2_5_vl");
+    let config = SeeingConfig::from_json(&json).unwrap();
+    let states = [0, 2, 4];
+    let tensors = n.tensors("qwen2_5_vl").into_iter().map(|(name, tensor)| {
+        let name = name.strip_prefix("language_model.").unwrap_or(&name);
+        (name.to_string(), tensor)
+    });
+    let vb = VarBuilder::from_tensors(tensors.collect(), DType::F32, &super::common::device());
+    let net = Seeing::new(vb, &config, &states).unwrap();
+    let cut = |picture: &RgbImage| {
+        let mean = [0.48145466, 0.4578275, 0.40821073];
+        let deviation = [0.26862954, 0.26130258, 0.27577711];
+        Patches::new(picture, mean, deviation, &config.vision)
+    };
+    let pictures = [
+        cut(&picture("p0", 40, 24)).unwrap(),
+        cut(&picture("p1", 8, 16)).unwrap(),
+    ];
+    let ids = [5, 191, 190, 192, 7, 191, 190, 192, 9, 11];
+    let ours = net.forward(&ids, &pictures).unwrap();
+    same(&n, "qwen2_5_vl", &states, &ours);
+    let error = net.forward(&ids, &pictures[..1]).unwrap_err().to_string();
+    assert!(error.contains("2 places for 1 pictures"), "{error}");
+    assert!(cut(&picture("p0", 41, 24)).is_err());
+    for (setting, value, reason) in [
+        ("window_size", json!(7), "window_size"),
+        ("num_heads", json!(3), "heads"),
+        ("out_hidden_size", json!(16), "out_hidden_size"),
+        ("in_channels", json!(1), "in_channels"),
+        ("hidden_act", json!("loud"), "vision_config"),
+        ("rope_parameters", json!({"rope_type": "yarn"}), "yarn"),
+    ] {
+        let mut json = json.clone();
+        json["vision_config"][setting] = value;
+        let error = SeeingConfig::from_json(&json).unwrap_err();
+        assert!(error.contains(reason), "{setting}: {error}");
+    }
 }

@@ -10,8 +10,8 @@ import sys
 import torch
 from safetensors.torch import save_file
 from transformers import (Gemma2Config, Gemma2Model, Gemma3TextConfig, Gemma3TextModel, LlamaConfig, LlamaModel, MistralConfig, MistralModel, Qwen2Config, Qwen2Model,
-                          Qwen3Config, Qwen3Model, Qwen3VLTextConfig, Qwen3VLTextModel)
-from make_networks import about, fill, keep, outputs
+                          Qwen2_5_VLConfig, Qwen2_5_VLModel, Qwen3Config, Qwen3Model, Qwen3VLTextConfig, Qwen3VLTextModel)
+from make_networks import about, fill, keep, outputs, uniform
 
 IDS = [5, 17, 120, 3, 88, 42, 199, 61, 9, 130, 77, 150]
 SIZES = dict(vocab_size=200, hidden_size=32, intermediate_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True)
@@ -27,6 +27,25 @@ def states(name, kind, config, wanted, attention='eager', **more):
 
 def seen(*numbers):
     return dict(attention_mask=torch.tensor([numbers]))
+
+
+def seeing():
+    """A text with two pictures of other sizes, whose windows are cut off at the edges."""
+    vision = dict(depth=3, hidden_size=32, intermediate_size=40, num_heads=2, patch_size=4, spatial_merge_size=2, temporal_patch_size=2, window_size=16,
+                  fullatt_block_indexes=[1], out_hidden_size=32)
+    text = dict(SIZES, rope_parameters=dict(rope_type='default', rope_theta=1e4, mrope_section=[2, 1, 1]), rms_norm_eps=1e-6)
+    config = Qwen2_5_VLConfig(text_config=text, vision_config=vision, image_token_id=190, vision_start_token_id=191, vision_end_token_id=192)
+    net = Qwen2_5_VLModel._from_config(config, attn_implementation='eager')
+    fill('qwen2_5_vl', net, json.loads(config.to_json_string(use_diff=False)))
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+    cut = Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, do_resize=False)
+    bytes_of = lambda name, h, w: ((uniform(name, (h, w, 3)).numpy() + 1) * 127.5).astype('uint8')
+    made = cut(images=[bytes_of('p0', 24, 40), bytes_of('p1', 16, 8)], return_tensors='pt')
+    ids = [5, 191] + [190] * 15 + [192, 7, 191] + [190] * 2 + [192, 9, 11]
+    types = torch.tensor([[int(i == 190) for i in ids]])
+    out = net(torch.tensor([ids]), pixel_values=made.pixel_values, image_grid_thw=made.image_grid_thw, mm_token_type_ids=types, output_hidden_states=True)
+    for state in (0, 2, 4):
+        keep(f'qwen2_5_vl.{state}', out.hidden_states[state])
 
 
 if __name__ == '__main__':
@@ -50,5 +69,6 @@ if __name__ == '__main__':
     turned = dict(rope_type='default', rope_theta=1e4, mrope_section=[4, 2, 2], mrope_interleaved=True)
     states('qwen3_vl', Qwen3VLTextModel, Qwen3VLTextConfig(**SIZES, head_dim=16, rope_parameters=turned), (2, 4),
            position_ids=torch.tensor([[times], [rows], [columns]]))
+    seeing()
     save_file(outputs, f'{sys.argv[1]}/language.safetensors')
     json.dump(about, open(f'{sys.argv[1]}/language.json', 'w'), separators=(',', ':'))

@@ -5,10 +5,14 @@
 //! | [`config`] | what a configuration file says, and how kinds differ      |
 //! | [`rope`]   | where tokens stand                                        |
 //! | [`look`]   | what tokens look at                                       |
+//! | [`vision`] | pictures as rows among tokens                             |
+//! | [`seeing`] | a decoder together with such a tower                      |
 
 pub mod config;
 pub mod look;
 pub mod rope;
+pub mod seeing;
+pub mod vision;
 
 pub use config::LanguageConfig;
 

@@ -157,15 +157,7 @@ impl Rotation {
             let frequencies = frequencies.iter().enumerate();
             frequencies.map(move |(i, frequency)| position[axis(i)] as f64 * frequency)
         });
-        let angles: Vec<f64> = angles.collect();
-        let table = |of: fn(f64) -> f64| {
-            let values: Vec<f32> = angles.iter().map(|angle| of(*angle) as f32).collect();
-            Tensor::from_vec(values, (positions.len(), half), device)?.to_dtype(dtype)
-        };
-        Ok(Turns {
-            cos: table(f64::cos)?,
-            sin: table(f64::sin)?,
-        })
+        Turns::of_angles(angles.collect(), half, dtype, device)
     }
 }
 
@@ -177,6 +169,26 @@ pub struct Turns {
 }
 
 impl Turns {
+    /// Those of so many angles a token.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn of_angles(
+        angles: Vec<f64>,
+        count: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> CandleResult<Self> {
+        let table = |of: fn(f64) -> f64| {
+            let values: Vec<f32> = angles.iter().map(|angle| of(*angle) as f32).collect();
+            Tensor::from_vec(values, (angles.len() / count, count), device)?.to_dtype(dtype)
+        };
+        Ok(Self {
+            cos: table(f64::cos)?,
+            sin: table(f64::sin)?,
+        })
+    }
+
     /// `x`, `(batch, heads, tokens, head_dim)`, with each channel of the first half turned together with its fellow of
     /// the second.
     ///
