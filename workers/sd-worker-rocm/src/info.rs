@@ -1,6 +1,7 @@
 //! What is known of a model before it is asked for a picture.
 
 use crate::sampling::{Sampler, Schedule};
+use std::ops::RangeInclusive;
 
 /// Families of models, told apart by their configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,6 +18,13 @@ pub enum Family {
     Flux,
     /// Z-Image.
     ZImage,
+}
+
+impl Family {
+    /// Whether there is classifier-free guidance beside the guidance that is a condition of the network.
+    pub fn has_true_guidance(self) -> bool {
+        matches!(self, Self::Flux)
+    }
 }
 
 /// Settings that suit a model, used where a request leaves them open.
@@ -56,6 +64,8 @@ pub struct ModelInfo {
     pub family: Family,
     /// Its denoiser takes mask and masked picture as conditions.
     pub inpainting: bool,
+    /// How many pictures to look at a request must and may have.
+    pub references: RangeInclusive<usize>,
     /// Arithmetic of the denoiser: `f32`, `f16`, `bf16`, or the GGUF type.
     pub precision: String,
     /// Width and height must be multiples of this.

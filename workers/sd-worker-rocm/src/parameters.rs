@@ -50,6 +50,12 @@ impl Parameters {
         if let Some(eta) = request.eta {
             settings.push(("Eta", eta.to_string()));
         }
+        if request.true_guidance != 1.0 {
+            settings.push(("True CFG scale", request.true_guidance.to_string()));
+        }
+        if !request.references.is_empty() {
+            settings.push(("References", request.references.len().to_string()));
+        }
         if request.guidance_rescale != 0.0 {
             settings.push(("CFG Rescale", request.guidance_rescale.to_string()));
         }

@@ -103,6 +103,7 @@ mod tests {
             "prompt",
             "init-image",
             "mask",
+            "reference",
         ];
         for command in command::<Cli>().get_subcommands() {
             if !["generate", "serve", "bench"].contains(&command.get_name()) {

@@ -35,6 +35,11 @@ pub struct RequestArgs {
     #[arg(long, visible_alias = "cfg-scale", value_name = "X")]
     guidance: Option<f64>,
 
+    /// Guidance by the negative prompt, for models like FLUX.1 that have --guidance as a condition of the network; 1 is
+    /// none, more takes twice the time.
+    #[arg(long, visible_alias = "true-cfg-scale", value_name = "X")]
+    true_guidance: Option<f64>,
+
     /// Share of the guided prediction that is scaled back, 0 to 1, against overexposure.
     #[arg(long, default_value_t = 0.0, value_name = "X")]
     guidance_rescale: f64,
@@ -88,6 +93,15 @@ pub struct RequestArgs {
     /// Paint what is black in the mask.
     #[arg(long, value_parser = BoolishValueParser::new())]
     mask_invert: bool,
+
+    /// A picture that the prompt speaks of, for models that look at such (FLUX.1 Kontext, FLUX.1 Depth); may be given
+    /// several times.
+    #[arg(long, value_name = "FILE")]
+    reference: Vec<PathBuf>,
+
+    /// Look at --reference in its own size, instead of the one that suits the model.
+    #[arg(long, requires = "reference", value_parser = BoolishValueParser::new())]
+    keep_reference_size: bool,
 
     /// A LoRA: a file, or a name in --lora-dir, with its strength; may be given several times. The prompt may have
     /// <lora:NAME:STRENGTH>, too.
@@ -159,6 +173,7 @@ impl RequestArgs {
             height: self.height,
             steps: self.steps,
             guidance: self.guidance,
+            true_guidance: self.true_guidance,
             guidance_rescale: Some(self.guidance_rescale),
             sampler: self.sampler.clone(),
             schedule: self.schedule.clone(),
@@ -168,6 +183,10 @@ impl RequestArgs {
             clip_skip: Some(self.clip_skip),
             eta: self.eta,
             init: self.init()?,
+            references: (self.reference.iter())
+                .map(|path| Ok(image_io::to_rgb(&picture(path)?)))
+                .collect::<Result<_>>()?,
+            keep_reference_size: self.keep_reference_size,
             loras: self.lora.clone(),
             controls: self.controls()?,
             preview_every: None,

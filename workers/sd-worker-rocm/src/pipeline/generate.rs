@@ -130,10 +130,12 @@ impl Pipeline {
         };
         let start = self.start(request)?;
         let inpainting = self.inpainting(request, start.as_ref())?;
+        let references = self.references(request)?;
         let conditions = Conditions {
             positive,
             negative,
             inpainting,
+            references,
         };
         let conditions = conditions.to_device(&self.place.denoiser);
         Ok(Some(Prepared {

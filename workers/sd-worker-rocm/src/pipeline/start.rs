@@ -73,11 +73,27 @@ impl Pipeline {
         };
         let (hard, masked) = masked().map_err(failed())?;
         let latents = self.vae.encode(&masked)?;
-        let channels = || {
-            // The nearest pixel, as the original takes it.
-            let (_, _, h, w) = latents.dims4()?;
-            Tensor::cat(&[&hard.upsample_nearest2d(h, w)?, &latents], 1)
-        };
-        channels().map(Some).map_err(failed())
+        let seen = self.denoiser.masked(&hard, &latents);
+        seen.map(Some).map_err(failed())
+    }
+
+    /// Latents of the pictures to look at, on the VAE's device.
+    pub(super) fn references(&mut self, request: &ImageRequest) -> Result<Vec<Tensor>> {
+        let multiple = self.info.size_multiple;
+        let mut latents = Vec::with_capacity(request.references.len());
+        for reference in &request.references {
+            let (width, height) = reference.dimensions();
+            let own = (width as usize, height as usize);
+            let (width, height) = match request.keep_reference_size {
+                true => own,
+                false => self.denoiser.reference_size(own, request, self.factor),
+            };
+            let whole = |side: usize| (side / multiple).max(1) * multiple;
+            let picture = picture::resized(reference, whole(width), whole(height));
+            let pixels = picture::to_tensor(&picture, &self.place.vae)
+                .map_err(Error::candle("reading a picture to look at"))?;
+            latents.push(self.vae.encode(&pixels)?);
+        }
+        Ok(latents)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{GuidancePlace, Pipeline};
 use crate::request::{InterfaceDefaults, Limits, RequestFields};
+use image::RgbImage;
 use std::ops::ControlFlow;
 use worker::Result;
 
@@ -15,11 +16,12 @@ impl Pipeline {
     /// # Errors
     /// The device's.
     pub fn warm_up(&mut self) -> Result<()> {
+        let info = self.info();
         let fields = RequestFields {
             steps: Some(STEPS),
+            references: vec![RgbImage::new(64, 64); *info.references.start()],
             ..RequestFields::default()
         };
-        let info = self.info();
         let request = fields.build(&info.defaults, &InterfaceDefaults::OWN)?;
         let request = request.valid(info, &Limits::LOCAL)?;
         self.generate(&request, &mut |_| ControlFlow::Continue(()))?;

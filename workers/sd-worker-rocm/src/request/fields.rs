@@ -79,6 +79,8 @@ pub struct RequestFields {
     pub steps: Option<usize>,
     /// Guidance.
     pub guidance: Option<f64>,
+    /// Classifier-free guidance of models that have guidance as a condition.
+    pub true_guidance: Option<f64>,
     /// Share of the guided prediction that is scaled back.
     pub guidance_rescale: Option<f64>,
     /// A sampler's name, which may have a schedule's behind it.
@@ -97,6 +99,10 @@ pub struct RequestFields {
     pub eta: Option<f64>,
     /// A picture to start from.
     pub init: Option<InitFields>,
+    /// Pictures to look at.
+    pub references: Vec<RgbImage>,
+    /// Look at them in their own size.
+    pub keep_reference_size: bool,
     /// LoRAs, besides those in the prompt.
     pub loras: Vec<Lora>,
     /// ControlNets.
@@ -126,6 +132,7 @@ impl RequestFields {
             height: self.height.unwrap_or(model.height),
             steps: self.steps.unwrap_or(model.steps),
             guidance: self.guidance.unwrap_or(model.guidance),
+            true_guidance: self.true_guidance.unwrap_or(1.0),
             guidance_rescale: self.guidance_rescale.unwrap_or(0.0),
             sampler,
             schedule,
@@ -135,6 +142,8 @@ impl RequestFields {
             clip_skip: self.clip_skip.unwrap_or(0),
             eta: self.eta,
             init: self.init.map(|init| init.build(interface)),
+            references: self.references,
+            keep_reference_size: self.keep_reference_size,
             loras,
             controls: self.controls,
             preview_every: self.preview_every.unwrap_or(0),

@@ -5,6 +5,7 @@ use crate::image_io::DecodeLimits;
 use crate::info::{Family, ModelInfo};
 use crate::prompt::tokenizer::MAX_PROMPT_BYTES;
 use crate::sampling::scheduler_config::MAX_TRAIN_STEPS;
+use image::RgbImage;
 use std::fmt::Display;
 use std::ops::{Deref, RangeInclusive};
 
@@ -38,6 +39,8 @@ pub struct Limits {
     pub max_loras: usize,
     /// ControlNets.
     pub max_controls: usize,
+    /// Pictures to look at.
+    pub max_references: usize,
     /// Pictures that a client sends.
     pub decode: DecodeLimits,
 }
@@ -53,6 +56,7 @@ impl Limits {
         max_batch: 64,
         max_loras: 1024,
         max_controls: 64,
+        max_references: 64,
         decode: DecodeLimits::DEFAULT,
     };
 }
@@ -69,6 +73,7 @@ impl Default for Limits {
             max_batch: 8,
             max_loras: 16,
             max_controls: 4,
+            max_references: 4,
             decode: DecodeLimits::DEFAULT,
         }
     }
@@ -136,6 +141,19 @@ impl ImageRequest {
         within("clip_skip", "clip_skip", self.clip_skip, CLIP_SKIP)?;
         let guidance = 0.0..=limits.max_guidance;
         within("guidance_scale", "guidance", self.guidance, guidance)?;
+        let guidance = 0.0..=limits.max_guidance;
+        within(
+            "true_cfg_scale",
+            "true_cfg_scale",
+            self.true_guidance,
+            guidance,
+        )?;
+        if self.true_guidance != 1.0 && !info.family.has_true_guidance() {
+            return Err(InvalidRequest::new(
+                "true_cfg_scale",
+                "true_cfg_scale is for models that have guidance as a condition, such as FLUX.1; this one has guidance_scale",
+            ));
+        }
         let rescale = self.guidance_rescale;
         within("guidance_rescale", "guidance rescale", rescale, SHARE)?;
         within("eta", "eta", self.eta.unwrap_or(0.0), SHARE)?;
@@ -159,6 +177,7 @@ impl ImageRequest {
         for lora in &self.loras {
             within("loras", "a LoRA's strength", lora.strength, LORA_STRENGTH)?;
         }
+        self.check_references(info, limits)?;
         self.check_controls(info, limits)?;
         Ok(ValidRequest(self))
     }
@@ -191,6 +210,32 @@ impl ImageRequest {
             ));
         }
         Ok(())
+    }
+
+    fn check_references(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {
+        let (least, most) = info.references.clone().into_inner();
+        let (count, most) = (self.references.len(), most.min(limits.max_references));
+        let bad = |message| Err(InvalidRequest::new("references", message));
+        if count > 0 && most == 0 {
+            return bad("this model does not look at pictures; leave references out".to_string());
+        }
+        if !(least..=most).contains(&count) {
+            return bad(format!(
+                "{count} references; this model looks at {least} to {most} pictures"
+            ));
+        }
+        let too_large = |picture: &&RgbImage| {
+            let (width, height) = (picture.width() as usize, picture.height() as usize);
+            width.max(height) > limits.max_side || width * height > limits.max_pixels
+        };
+        match self.references.iter().find(too_large) {
+            Some(picture) if self.keep_reference_size => bad(format!(
+                "a reference of {} x {} is too large to be looked at in its own size",
+                picture.width(),
+                picture.height()
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn check_controls(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {

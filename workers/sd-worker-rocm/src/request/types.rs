@@ -51,6 +51,8 @@ pub struct ImageRequest {
     pub steps: usize,
     /// Classifier-free guidance; 1 switches it off. For guidance-distilled FLUX the embedded guidance.
     pub guidance: f64,
+    /// Classifier-free guidance of models that have [`Self::guidance`] as a condition of the network; 1 switches it off.
+    pub true_guidance: f64,
     /// Share, 0 to 1, of the guided prediction that is scaled back to the spread of the unguided one; 0 is off.
     pub guidance_rescale: f64,
     /// How a step goes from one noise level to the next.
@@ -70,6 +72,10 @@ pub struct ImageRequest {
     pub eta: Option<f64>,
     /// Start from a picture.
     pub init: Option<Init>,
+    /// Pictures to look at, in the order in which the prompt speaks of them, for models that take such.
+    pub references: Vec<RgbImage>,
+    /// Look at these pictures in their own size, cut down to what the model can take, instead of the model's choice.
+    pub keep_reference_size: bool,
     /// LoRAs of this request only.
     pub loras: Vec<Lora>,
     /// ControlNets of this request.
@@ -88,6 +94,7 @@ impl Default for ImageRequest {
             height: 512,
             steps: 20,
             guidance: 1.0,
+            true_guidance: 1.0,
             guidance_rescale: 0.0,
             sampler: Sampler::Euler,
             schedule: None,
@@ -97,6 +104,8 @@ impl Default for ImageRequest {
             clip_skip: 0,
             eta: None,
             init: None,
+            references: Vec::new(),
+            keep_reference_size: false,
             loras: Vec::new(),
             controls: Vec::new(),
             preview_every: 0,

@@ -91,12 +91,18 @@ struct Body {
     batch: Option<usize>,
     clip_skip: Option<usize>,
     eta: Option<f64>,
+    true_cfg_scale: Option<f64>,
     guidance_rescale: Option<f64>,
     mask_blur: Option<f64>,
     mask_invert: Option<bool>,
     preview_every: Option<usize>,
     #[serde(default)]
     controls: Vec<ControlBody>,
+    /// Pictures in base64 that the prompt speaks of.
+    #[serde(default)]
+    references: Vec<String>,
+    #[serde(default)]
+    keep_reference_size: bool,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -173,6 +179,7 @@ impl App {
             height: body.height,
             steps: body.steps,
             guidance: body.guidance_scale,
+            true_guidance: body.true_cfg_scale,
             guidance_rescale: body.guidance_rescale,
             sampler: body.sampler,
             schedule: body.schedule,
@@ -182,6 +189,8 @@ impl App {
             clip_skip: body.clip_skip,
             eta: body.eta,
             init,
+            references: self.references(body.references).await?,
+            keep_reference_size: body.keep_reference_size,
             loras: body.loras.into_iter().map(Lora::from).collect(),
             controls: self.controls(body.controls).await?,
             preview_every: body.preview_every,

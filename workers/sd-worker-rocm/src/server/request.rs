@@ -5,7 +5,7 @@ use crate::image_io;
 use crate::request::{
     InitFields, InterfaceDefaults, InvalidRequest, Limits, RequestFields, ValidRequest,
 };
-use image::DynamicImage;
+use image::{DynamicImage, RgbImage};
 use worker::http::{blocking, ApiError};
 
 impl From<InvalidRequest> for ApiError {
@@ -48,6 +48,26 @@ impl App {
         })
         .await?
         .map_err(|e: worker::Error| ApiError::field(field, format!("{field}: {e}")))
+    }
+
+    /// Pictures to look at, in base64, no more of them decoded than a model may be given.
+    pub(super) async fn references(
+        &self,
+        pictures: Vec<String>,
+    ) -> Result<Vec<RgbImage>, ApiError> {
+        let most = self.options().limits.max_references;
+        if pictures.len() > most {
+            return Err(ApiError::field(
+                "references",
+                format!("{} references; at most {most} are taken", pictures.len()),
+            ));
+        }
+        let mut decoded = Vec::with_capacity(pictures.len());
+        for picture in pictures {
+            let picture = self.decode("references", Upload::Base64(picture)).await?;
+            decoded.push(image_io::to_rgb(&picture));
+        }
+        Ok(decoded)
     }
 
     /// The start of an image-to-image or inpainting request: pictures in base64, each with the name of its field.

@@ -117,6 +117,8 @@ pub fn flux_config(weights: &Weights) -> Result<FluxConfig, String> {
     let place = head / 16 * 7;
     let config = FluxConfig {
         in_channels: dim("x_embedder.weight", 1)?,
+        out_channels: Some(dim("proj_out.weight", 0)?),
+        patch_size: 1,
         num_layers: blocks(weights, "transformer_blocks", "norm1.linear.weight"),
         num_single_layers: blocks(weights, "single_transformer_blocks", "norm.linear.weight"),
         attention_head_dim: head,

@@ -7,6 +7,7 @@ mod common;
 mod devices;
 mod float8;
 mod float8_files;
+mod flux;
 mod hashed;
 mod language;
 mod language_transformers;

@@ -182,8 +182,10 @@ fn transformers() {
     }
     for name in ["flux", "schnell"] {
         let net = n.build(name, |vb, config: &FluxConfig| Flux::new(vb, config));
-        let rope = net.rope(9, 12, 8, &x).unwrap();
-        let output = net.forward(&x, 600.0, 3.5, &text, &pooled, &rope).unwrap();
+        let rope = net.rope(9, (12, 8), &[], &x).unwrap();
+        let output = net
+            .forward(&x, 600.0, 3.5, &text, &pooled, None, &rope)
+            .unwrap();
         n.same(name, &output, 2e-4);
     }
     let net = n.build("z_image", |vb, config: &ZImageConfig| {

@@ -86,6 +86,11 @@ impl Pipelines {
             .collect()
     }
 
+    /// What is said of a case.
+    pub fn case(&self, case: &str) -> &Value {
+        &self.about["cases"][case]
+    }
+
     pub fn picture(&self, name: &str) -> RgbImage {
         let tensor = &self.pictures[name];
         let (height, width, _) = tensor.dims3().unwrap();

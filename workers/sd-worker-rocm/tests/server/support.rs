@@ -339,6 +339,7 @@ pub fn info() -> ModelInfo {
         name: "painter".to_string(),
         family: Family::Sd1,
         inpainting: false,
+        references: 0..=0,
         precision: "f32".to_string(),
         size_multiple: 8,
         defaults: Defaults {

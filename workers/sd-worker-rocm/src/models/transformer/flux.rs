@@ -13,9 +13,15 @@ use serde::Deserialize;
 /// `config.json` of a `FluxTransformer2DModel`.
 #[derive(Debug, Clone, Deserialize)]
 pub struct FluxConfig {
-    /// Channels of a patch of 2x2 latents.
+    /// Channels of a patch of 2x2 latents, with those of pictures and masks beside them.
     #[serde(default = "channels")]
     pub in_channels: usize,
+    /// Channels of a patch of what is predicted; `None` is as many.
+    #[serde(default)]
+    pub out_channels: Option<usize>,
+    /// Patches, of what is 2x2 latents already.
+    #[serde(default = "patch")]
+    pub patch_size: usize,
     /// Blocks with layers of their own for picture and text.
     #[serde(default = "double")]
     pub num_layers: usize,
@@ -44,6 +50,10 @@ pub struct FluxConfig {
 
 fn channels() -> usize {
     64
+}
+
+fn patch() -> usize {
+    1
 }
 
 fn double() -> usize {
@@ -99,13 +109,21 @@ impl FluxConfig {
                 self.axes_dims_rope, self.attention_head_dim
             ));
         }
-        if !self.in_channels.is_multiple_of(4) {
+        let (input, output) = (self.in_channels, self.out());
+        if !input.is_multiple_of(4) || !output.is_multiple_of(4) || output == 0 || output > input {
             return Err(format!(
-                "in_channels {} are not patches of 2x2",
-                self.in_channels
+                "in_channels {input} and out_channels {output} are not patches of 2x2"
             ));
         }
+        if self.patch_size != 1 {
+            return Err(format!("patch_size {} is not implemented", self.patch_size));
+        }
         Ok(())
+    }
+
+    /// Channels of a patch of what is predicted.
+    pub fn out(&self) -> usize {
+        self.out_channels.unwrap_or(self.in_channels)
     }
 
     /// Channels inside.
@@ -196,29 +214,44 @@ impl Flux {
                 .collect::<Result<_>>()?,
             norm: PlainNorm::new(&vb, width)?,
             modulation: Modulation::new(vb.pp("norm_out.linear"), width, width, 2)?,
-            out: linear(vb.pp("proj_out"), width, config.in_channels)?,
+            out: linear(vb.pp("proj_out"), width, config.out())?,
             config: config.clone(),
         })
     }
 
-    /// Rotations for `tokens` of text, which all stand at the origin, and a picture of so many latents.
+    /// Channels of the latents, and of what is beside them.
+    pub fn channels(&self) -> usize {
+        self.config.in_channels / 4
+    }
+
+    /// Rotations for `tokens` of text, which all stand at the origin, a picture of so many latents, height and width,
+    /// and pictures of so many beside it.
     ///
     /// # Errors
     /// If the device has no room.
-    pub fn rope(&self, tokens: usize, height: usize, width: usize, like: &Tensor) -> Result<Rope> {
-        let text = (0..tokens).map(|_| [0.0; 3]);
-        let patches = (0..height / 2)
-            .flat_map(|row| (0..width / 2).map(move |column| [0.0, row as f64, column as f64]));
-        let positions: Vec<[f64; 3]> = text.chain(patches).collect();
+    pub fn rope(
+        &self,
+        tokens: usize,
+        picture: (usize, usize),
+        references: &[(usize, usize)],
+        like: &Tensor,
+    ) -> Result<Rope> {
+        let mut positions = vec![[0.0; 3]; tokens];
+        positions.extend(patches(0, (0, 0), picture));
+        for (origin, size) in side_by_side(references) {
+            positions.extend(patches(1, origin, size));
+        }
         let sizes = &self.config.axes_dims_rope;
         Rope::new(&positions, sizes, 10_000.0, like.dtype(), like.device())
     }
 
     /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch,
-    /// tokens, width)` and a pooled one `(batch, width)`.
+    /// tokens, width)`, a pooled one `(batch, width)`, and patches of pictures beside it, `(batch, patches, channels *
+    /// 4)`.
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
+    #[allow(clippy::too_many_arguments)]
     pub fn forward(
         &self,
         x: &Tensor,
@@ -226,16 +259,23 @@ impl Flux {
         guidance: f64,
         text: &Tensor,
         pooled: &Tensor,
+        references: Option<&Tensor>,
         rope: &Rope,
     ) -> Result<Tensor> {
         let (_, _, height, width) = x.dims4()?;
-        let mut picture = self.picture.forward(&pack(x)?)?;
+        let own = pack(x)?;
+        let patches = own.dim(1)?;
+        let all = match references {
+            Some(references) => Tensor::cat(&[&own, references], 1)?,
+            None => own,
+        };
+        let mut picture = self.picture.forward(&all)?;
         let mut text = self.text.forward(text)?;
         let conditions = self.conditions.forward(t, Some(guidance), pooled)?;
         for block in &self.double {
             (picture, text) = block.forward(&picture, &text, &conditions, Some(rope))?;
         }
-        let (tokens, patches) = (text.dim(1)?, picture.dim(1)?);
+        let tokens = text.dim(1)?;
         let mut both = Tensor::cat(&[&text, &picture], 1)?;
         for block in &self.single {
             both = block.forward(&both, &conditions, rope)?;
@@ -244,5 +284,52 @@ impl Flux {
         let by = self.modulation.forward(&conditions)?;
         let picture = self.norm.modulated(&picture, &by[0], Some(&by[1]))?;
         unpack(&self.out.forward(&picture)?, height, width)
+    }
+}
+
+/// Positions of a picture's patches, whose first is at `origin`, of a picture of this index.
+fn patches(
+    index: usize,
+    (top, left): (usize, usize),
+    (height, width): (usize, usize),
+) -> impl Iterator<Item = [f64; 3]> {
+    (0..height / 2).flat_map(move |row| {
+        (0..width / 2).map(move |column| [index as f64, (top + row) as f64, (left + column) as f64])
+    })
+}
+
+/// Where pictures beside the painted one stand, in patches, with their sizes in latents: the first at the origin, each
+/// further one at the side where the whole stays smaller, as ComfyUI places them. (diffusers knows one.)
+fn side_by_side(pictures: &[(usize, usize)]) -> Vec<((usize, usize), (usize, usize))> {
+    let (mut height, mut width) = (0, 0);
+    let mut placed = Vec::with_capacity(pictures.len());
+    for (h, w) in pictures {
+        let (rows, columns) = (h / 2, w / 2);
+        let origin = match rows + height > columns + width {
+            true => (0, width),
+            false => (height, 0),
+        };
+        placed.push((origin, (*h, *w)));
+        height = height.max(rows + origin.0);
+        width = width.max(columns + origin.1);
+    }
+    placed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pictures_stand_beside_each_other() {
+        let origins = |pictures: &[(usize, usize)]| -> Vec<_> {
+            let placed = side_by_side(pictures).into_iter();
+            placed.map(|(origin, _)| origin).collect()
+        };
+        assert_eq!(origins(&[(8, 6)]), [(0, 0)]);
+        // Two portraits side by side, two landscapes below each other; a third where it makes the less high or wide.
+        assert_eq!(origins(&[(8, 6), (8, 6)]), [(0, 0), (0, 3)]);
+        assert_eq!(origins(&[(6, 8), (6, 8)]), [(0, 0), (3, 0)]);
+        assert_eq!(origins(&[(6, 8), (6, 8), (2, 2)]), [(0, 0), (3, 0), (0, 4)]);
     }
 }

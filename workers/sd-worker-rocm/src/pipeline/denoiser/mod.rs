@@ -11,7 +11,7 @@ pub use run::{Conditions, Part, Setting};
 use crate::models::low_rank::LowRank;
 use crate::request::ImageRequest;
 use crate::sampling::Guidance;
-use candle_core::{Device, Result as CandleResult};
+use candle_core::{Device, Result as CandleResult, Tensor};
 use run::{Evaluate, Prompts};
 use transformer::TransformerDenoiser;
 use unet::UNetDenoiser;
@@ -58,6 +58,37 @@ impl Denoiser {
         match self {
             Self::UNet(_) => latents[1..].iter().product::<usize>() / 4,
             Self::Transformer(transformer) => transformer.family().image_tokens(latents),
+        }
+    }
+
+    /// Width and height at which a picture to look at, of this width and height, is looked at, for a codec of so many
+    /// pixels a latent.
+    pub fn reference_size(
+        &self,
+        picture: (usize, usize),
+        request: &ImageRequest,
+        factor: usize,
+    ) -> (usize, usize) {
+        match self {
+            Self::UNet(_) => (request.width, request.height),
+            Self::Transformer(transformer) => transformer
+                .family()
+                .reference_size(picture, request, factor),
+        }
+    }
+
+    /// What a network for inpainting sees of a mask in pixels and of the masked picture's latents.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn masked(&self, mask: &Tensor, latents: &Tensor) -> CandleResult<Tensor> {
+        match self {
+            Self::UNet(_) => {
+                // The nearest pixel, as the original takes it.
+                let (_, _, h, w) = latents.dims4()?;
+                Tensor::cat(&[&mask.upsample_nearest2d(h, w)?, latents], 1)
+            }
+            Self::Transformer(transformer) => transformer.family().masked(mask, latents),
         }
     }
 

@@ -13,8 +13,10 @@ pub struct Setting<'a> {
     pub positive: &'a Encoded,
     /// The negative prompt.
     pub negative: &'a Encoded,
-    /// Channels that networks for inpainting want behind the latents: mask and masked picture, `(1, 5, height, width)`.
+    /// What networks for inpainting see of mask and masked picture, `(1, channels, height, width)`.
     pub inpainting: Option<&'a Tensor>,
+    /// Latents of the request's pictures to look at, `(1, channels, height, width)` each.
+    pub references: &'a [Tensor],
 }
 
 /// Where a run is.
@@ -51,6 +53,8 @@ pub struct Conditions {
     pub negative: Encoded,
     /// As [`Setting::inpainting`].
     pub inpainting: Option<Tensor>,
+    /// As [`Setting::references`].
+    pub references: Vec<Tensor>,
 }
 
 impl Conditions {
@@ -64,6 +68,9 @@ impl Conditions {
             positive: self.positive.to_device(device)?,
             negative: self.negative.to_device(device)?,
             inpainting: inpainting.map(|x| x.to_device(device)).transpose()?,
+            references: (self.references.iter())
+                .map(|x| x.to_device(device))
+                .collect::<CandleResult<_>>()?,
         })
     }
 
@@ -74,6 +81,7 @@ impl Conditions {
             positive: &self.positive,
             negative: &self.negative,
             inpainting: self.inpainting.as_ref(),
+            references: &self.references,
         }
     }
 }

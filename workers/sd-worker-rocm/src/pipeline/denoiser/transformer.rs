@@ -91,6 +91,16 @@ impl TransformerDenoiser {
                 pooled: rows(&|encoded| encoded.pooled.clone())?,
                 more: more.collect::<CandleResult<_>>()?,
                 latents,
+                references: (setting.references.iter())
+                    .map(|x| x.to_dtype(dtype))
+                    .collect::<CandleResult<_>>()?,
+                masked: match setting.inpainting {
+                    Some(x) => {
+                        let rows = request.batch * of.len();
+                        Some(x.to_dtype(dtype)?.repeat((rows, 1, 1, 1))?)
+                    }
+                    None => None,
+                },
             };
             Ok(Repeated {
                 evaluation: Arc::clone(&*network).prepare(inputs)?,

@@ -24,6 +24,7 @@ use crate::weights::folder::Folder;
 use crate::weights::Weights;
 use candle_core::{Result as CandleResult, Tensor};
 use std::fmt::Debug;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use worker::Result;
 
@@ -124,6 +125,36 @@ pub trait TransformerFamily: Debug + Send + Sync {
         request.guidance
     }
 
+    /// How many pictures to look at a request must and may have.
+    fn references(&self) -> RangeInclusive<usize> {
+        0..=0
+    }
+
+    /// Width and height at which such a picture of this width and height is looked at; a latent has `factor` pixels each
+    /// way.
+    fn reference_size(
+        &self,
+        _picture: (usize, usize),
+        request: &ImageRequest,
+        _factor: usize,
+    ) -> (usize, usize) {
+        (request.width, request.height)
+    }
+
+    /// Whether the network sees the mask and what it leaves of the picture.
+    fn inpaints(&self) -> bool {
+        false
+    }
+
+    /// What such a network sees, `(1, channels, height, width)` of latents, of a mask in pixels `(1, 1, height, width)`,
+    /// 1 where something new is to come, and the latents of the picture without what is there.
+    ///
+    /// # Errors
+    /// If the device fails.
+    fn masked(&self, _mask: &Tensor, _latents: &Tensor) -> CandleResult<Tensor> {
+        candle_core::bail!("the model takes no masks")
+    }
+
     /// Builds the network from tensors under diffusers' names.
     ///
     /// # Errors
@@ -144,6 +175,10 @@ pub struct Inputs<'a> {
     pub more: Vec<Tensor>,
     /// Dimensions of the latents without the batch.
     pub latents: &'a [usize],
+    /// Latents of the request's pictures to look at, `(1, channels, height, width)` each.
+    pub references: Vec<Tensor>,
+    /// As [`TransformerFamily::masked`] has it, for each row.
+    pub masked: Option<Tensor>,
 }
 
 /// The network's output for latents, of its type, at a noise level in this part of the run.

@@ -158,7 +158,8 @@ impl Pipeline {
             },
             name,
             family: family.family(),
-            inpainting: false,
+            inpainting: family.inpaints(),
+            references: family.references(),
             precision: quantization.unwrap_or_else(|| format!("{dtype:?}").to_lowercase()),
             size_multiple: family.patch() * factor,
         };

@@ -236,6 +236,7 @@ impl Pipeline {
             name: model.name,
             family,
             inpainting,
+            references: 0..=0,
             precision: quantization.unwrap_or_else(|| format!("{dtype:?}").to_lowercase()),
             size_multiple: factor,
         };

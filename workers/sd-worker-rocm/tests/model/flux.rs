@@ -1,0 +1,157 @@
+//! FLUX.1's variants against diffusers' pictures: schedules, guidance by a negative prompt, Kontext, Depth and Canny,
+//! Fill.
+
+use super::common::{go_on, Draw};
+use super::small::{apart, Pipelines};
+use sd_worker_rocm::info::ModelInfo;
+use sd_worker_rocm::pipeline::{ImageRequest, Init, Pipeline, PipelineOptions};
+use sd_worker_rocm::request::Limits;
+
+fn open(p: &Pipelines, model: &str) -> Pipeline {
+    p.load(&p.folder(model), PipelineOptions::default())
+}
+
+/// How far a request's picture is from a case's.
+fn off(p: &Pipelines, pipeline: &mut Pipeline, case: &str, request: &ImageRequest) -> u8 {
+    let picture = pipeline.draw(request, &mut go_on).unwrap().images.remove(0);
+    apart(&picture, &p.picture(case))
+}
+
+fn refused(request: ImageRequest, info: &ModelInfo) -> String {
+    request.valid(info, &Limits::LOCAL).unwrap_err().to_string()
+}
+
+#[test]
+fn a_negative_prompt_beside_the_condition() {
+    let p = Pipelines::of("flux");
+    let mut pipeline = open(&p, "dev");
+    p.check_with(&mut pipeline, "true_cfg", |request| {
+        request.true_guidance = 2.5;
+    });
+    let mut request = p.request("true_cfg");
+    assert!(off(&p, &mut pipeline, "true_cfg", &request) > 3);
+    request.true_guidance = 2.5;
+    request.negative_prompt = "a green house".to_string();
+    assert!(off(&p, &mut pipeline, "true_cfg", &request) > 3);
+}
+
+#[test]
+fn every_schedule_of_schnell() {
+    let mut p = Pipelines::of("flux");
+    let mut seen = Vec::new();
+    for case in [
+        "plain",
+        "karras",
+        "exponential",
+        "beta",
+        "shifted",
+        "dynamic",
+    ] {
+        let case = format!("schnell_{case}");
+        let scheduler = p.case(&case)["scheduler"].clone();
+        p.alter("schnell", |about| {
+            about["files"]["scheduler/scheduler_config.json"] = scheduler.clone();
+        });
+        let folder = p.folder("schnell");
+        let mut pipeline = p.load(&folder, PipelineOptions::default());
+        let schedule = pipeline.info().defaults.schedule;
+        let request = ImageRequest {
+            schedule,
+            ..p.request(&case)
+        };
+        let picture = pipeline
+            .draw(&request, &mut go_on)
+            .unwrap()
+            .images
+            .remove(0);
+        let off = apart(&picture, &p.picture(&case));
+        assert!(off <= 1, "{case}: {off}");
+        assert!(
+            seen.iter().all(|other| apart(other, &picture) > 1),
+            "{case}"
+        );
+        seen.push(picture);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+#[test]
+fn kontext_looks_at_pictures() {
+    let p = Pipelines::of("flux");
+    let mut pipeline = open(&p, "kontext");
+    let reference = p.picture("reference");
+    let small = image::imageops::crop_imm(&reference, 0, 0, 32, 24).to_image();
+    for (case, picture) in [("kontext", &reference), ("kontext_small", &small)] {
+        p.check_with(&mut pipeline, case, |request| {
+            request.references = vec![picture.clone()];
+            request.keep_reference_size = true;
+        });
+    }
+    let request = |references| ImageRequest {
+        references,
+        keep_reference_size: true,
+        ..p.request("kontext")
+    };
+    for other in [
+        vec![],
+        vec![p.picture("depth")],
+        vec![reference.clone(), small],
+    ] {
+        let count = other.len();
+        let off = off(&p, &mut pipeline, "kontext", &request(other));
+        assert!(off > 1, "{count}: {off}");
+    }
+    let error = refused(request(vec![reference; 9]), pipeline.info());
+    assert!(error.contains("0 to 8"), "{error}");
+}
+
+#[test]
+fn depth_and_canny_look_at_one_picture() {
+    let p = Pipelines::of("flux");
+    let mut pipeline = open(&p, "control");
+    p.check_with(&mut pipeline, "control", |request| {
+        request.references = vec![p.picture("depth")];
+    });
+    let mut request = p.request("control");
+    let error = refused(request.clone(), pipeline.info());
+    assert!(error.contains("1 to 1"), "{error}");
+    request.references = vec![p.picture("reference")];
+    assert!(off(&p, &mut pipeline, "control", &request) > 3);
+    pipeline.warm_up().unwrap();
+}
+
+#[test]
+fn fill_sees_the_mask() {
+    let p = Pipelines::of("flux");
+    let mut pipeline = open(&p, "fill");
+    let inside = |x, y| x >= 23 && y >= 5;
+    let mask = |inside: &dyn Fn(u32, u32) -> bool| {
+        image::GrayImage::from_fn(48, 32, |x, y| image::Luma([255 * u8::from(inside(x, y))]))
+    };
+    let with = |mask: image::GrayImage| {
+        let image = p.picture("start");
+        move |request: &mut ImageRequest| {
+            request.init = Some(Init {
+                image: image.clone(),
+                strength: 1.0,
+                mask: Some(mask.clone()),
+                mask_blur: 0.0,
+                mask_invert: false,
+            });
+        }
+    };
+    p.check_with(&mut pipeline, "fill", with(mask(&inside)));
+    let mut request = p.request("fill");
+    with(mask(&|x, y| x >= 22 && y >= 5))(&mut request);
+    assert!(off(&p, &mut pipeline, "fill", &request) > 3);
+}
+
+#[test]
+fn what_looks_at_nothing_refuses_pictures() {
+    let p = Pipelines::of("flux");
+    let pipeline = open(&p, "dev");
+    let mut request = p.request("true_cfg");
+    request.references = vec![p.picture("reference")];
+    let error = refused(request, pipeline.info());
+    assert!(error.contains("does not look at pictures"), "{error}");
+}
