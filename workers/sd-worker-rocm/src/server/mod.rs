@@ -5,7 +5,7 @@
 //! | [`jobs`]     | `/v1/jobs`: submit (rbee's operations), list, watch, stream, cancel, pictures           |
 //! | [`pictures`] | `/v1/pictures/…`: single pictures for whoever has their address                         |
 //! | [`controls`] | `/controlnet/…`: what the web UI's extension lists                                      |
-//! | [`openai`]   | `/v1/images/generations` `/v1/images/edits` `/v1/models`                                |
+//! | [`openai`]   | `/v1/images/generations` `edits` `variations`, `/v1/models`                             |
 //! | [`sdapi`]    | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                         |
 //! | [`page`]     | `/`: a page for people                                                                  |
 //! | `devices`    | the devices that the model is on                                                        |

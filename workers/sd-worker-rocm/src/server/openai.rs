@@ -1,5 +1,5 @@
-//! `/v1/images/generations` and `/v1/images/edits` as OpenAI's API has them, with this worker's own settings as further
-//! fields.
+//! `/v1/images/generations`, `/v1/images/edits` and `/v1/images/variations` as OpenAI's API has them, with this worker's
+//! own settings as further fields.
 
 use super::answer::{encode_all, outcome_of};
 use super::openai_fields::{Answer, Fields, Form};
@@ -7,17 +7,22 @@ use super::request::Upload;
 use super::{pictures, App, ImageWorker};
 use crate::image_io::{self, to_base64};
 use crate::jobs::Outcome;
+use crate::parameters::Parameters;
 use crate::request::{InitFields, InterfaceDefaults, RequestFields, ValidRequest};
 use axum::extract::{FromRequest, Multipart, Request};
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::Json;
+use image::DynamicImage;
 use serde_json::{json, Value};
 use std::sync::Arc;
 use worker::http::sse::{self, Encoding, Protocol};
 use worker::http::{base_url, ApiError, JsonBody};
 use worker::serve::{Model, Route};
 use worker::time::unix;
+
+/// How much of a picture its variations change.
+const VARIATION_STRENGTH: f64 = 0.6;
 
 /// The routes.
 pub(super) fn routes() -> Vec<Route<ImageWorker>> {
@@ -32,6 +37,12 @@ pub(super) fn routes() -> Vec<Route<ImageWorker>> {
             "/v1/images/edits",
             "Changes a picture, within a mask if there is one; streams server-sent events on request",
             edits,
+        )
+        .takes_form::<Fields>(),
+        Route::post(
+            "/v1/images/variations",
+            "Makes pictures like a picture",
+            variations,
         )
         .takes_form::<Fields>(),
         Route::get("/v1/models", "The model, in a list", models),
@@ -55,22 +66,27 @@ async fn generations(
     .await
 }
 
-async fn edits(Model(app): Model<App>, request: Request) -> Result<Response, ApiError> {
-    let headers = request.headers().clone();
+/// The form of a request.
+async fn form(request: Request) -> Result<Form, ApiError> {
     let form = Multipart::from_request(request, &())
         .await
         .map_err(|e| ApiError::new(e.status(), "INVALID_REQUEST", e.body_text()))?;
-    let Form {
-        fields,
-        image,
-        mask,
-    } = Form::read(form).await?;
+    Form::read(form).await
+}
+
+async fn edits(Model(app): Model<App>, request: Request) -> Result<Response, ApiError> {
+    let headers = request.headers().clone();
+    let mut form = form(request).await?;
+    if !form.has_prompt {
+        return Err(ApiError::field("prompt", "the form has no prompt"));
+    }
+    let fields = std::mem::take(&mut form.fields);
     let answer = fields.answer()?;
     let mut request = fields.request(&app)?;
-    let image = image.ok_or_else(|| ApiError::field("image", "the form has no file image"))?;
+    let image = form.only_image()?;
     let picture = app.decode("image", Upload::Bytes(image)).await?;
     // What is transparent is to be painted: in the mask, or without one in the picture itself.
-    let mask = match mask {
+    let mask = match form.mask {
         Some(mask) => {
             let mask = app.decode("mask", Upload::Bytes(mask)).await?;
             let found = image_io::transparency_mask(&mask);
@@ -84,31 +100,62 @@ async fn edits(Model(app): Model<App>, request: Request) -> Result<Response, Api
         None => image_io::transparency_mask(&picture)
             .filter(|mask| mask.iter().any(|transparency| *transparency > 0)),
     };
-    if fields.size.is_none() {
-        let (width, height) = app.fitting_size(picture.width(), picture.height());
-        (request.width, request.height) = (Some(width), Some(height));
-    }
+    app.fit(&mut request, &picture);
     request.init = Some(InitFields {
         image: image_io::to_rgb(&picture),
-        strength: fields.strength,
+        strength: fields.strength(mask.is_some()),
         mask,
         mask_blur: None,
         mask_invert: false,
     });
     let request = app.valid_openai(request)?;
-    respond(
-        &app,
-        request,
-        answer,
-        fields.stream.then_some("image_edit"),
-        &headers,
-    )
-    .await
+    let kind = fields.stream.then_some("image_edit");
+    respond(&app, request, answer, kind, &headers).await
+}
+
+/// The picture is changed a little, by what it says that it was made with, if it does.
+async fn variations(Model(app): Model<App>, request: Request) -> Result<Response, ApiError> {
+    let headers = request.headers().clone();
+    let mut form = form(request).await?;
+    let mut fields = std::mem::take(&mut form.fields);
+    if form.mask.is_some() {
+        let reason = "variations have no mask; edits have";
+        return Err(ApiError::field("mask", reason));
+    }
+    if fields.stream {
+        return Err(ApiError::field("stream", "variations are not streamed"));
+    }
+    let image = form.only_image()?;
+    if !form.has_prompt {
+        let known = image_io::parameters_of(&image).ok().flatten();
+        fields.prompt = known.map_or_else(String::new, |text| Parameters::parse(&text).prompt);
+    }
+    let answer = fields.answer()?;
+    let mut request = fields.request(&app)?;
+    let picture = app.decode("image", Upload::Bytes(image)).await?;
+    app.fit(&mut request, &picture);
+    request.init = Some(InitFields {
+        image: image_io::to_rgb(&picture),
+        strength: fields.strength(false).or(Some(VARIATION_STRENGTH)),
+        mask: None,
+        mask_blur: None,
+        mask_invert: false,
+    });
+    let request = app.valid_openai(request)?;
+    respond(&app, request, answer, None, &headers).await
 }
 
 impl App {
     fn valid_openai(&self, fields: RequestFields) -> Result<ValidRequest, ApiError> {
         self.valid(fields, &InterfaceDefaults::OPENAI, &self.options().limits)
+    }
+
+    /// Gives a request the shape of its picture, where it has no size.
+    fn fit(&self, request: &mut RequestFields, picture: &DynamicImage) {
+        if request.width.is_none() {
+            let (width, height) = self.fitting_size(picture.width(), picture.height());
+            (request.width, request.height) = (Some(width), Some(height));
+        }
     }
 
     /// The size nearest to a picture's shape with as many pixels as the model likes.
@@ -157,6 +204,7 @@ fn body(data: Vec<Value>, outcome: &Outcome, answer: Answer) -> Value {
         "created": unix(),
         "data": data,
         "output_format": answer.format.extension(),
+        "background": "opaque",
         "size": size,
     })
 }

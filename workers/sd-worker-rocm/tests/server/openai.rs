@@ -97,6 +97,155 @@ fn openai_clients() {
 }
 
 #[test]
+fn options_of_openai_are_followed_or_refused() {
+    let server = Server::start();
+    let ask = |more: serde_json::Value| {
+        let mut body = json!({"prompt": "x", "seed": 1});
+        let fields = more.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(fields);
+        server.post("/v1/images/generations", &body)
+    };
+    // The model's own steps are 4, and few: a quality leaves them; its name is checked.
+    for good in [
+        json!({"background": "opaque", "quality": "high", "moderation": "low", "style": "natural", "user": "me"}),
+        json!({"output_format": "jpeg", "output_compression": 40}),
+        json!({"output_format": "png", "output_compression": 100}),
+        json!({"size": "auto", "quality": "auto", "background": "auto"}),
+    ] {
+        let (status, answer) = ask(good.clone());
+        assert_eq!(status, 200, "{good}: {answer}");
+    }
+    for (field, value) in [
+        ("background", json!("transparent")),
+        ("quality", json!("best")),
+        ("style", json!("vivid")),
+        ("moderation", json!("strict")),
+        ("output_compression", json!(50)),
+        ("output_format", json!("gif")),
+    ] {
+        let (status, answer) = ask(json!({field: value}));
+        assert_eq!((status, &answer["error"]["param"]), (400, &json!(field)));
+    }
+    let size = |compression: u8| {
+        let (_, answer) = ask(json!({"output_format": "jpeg", "output_compression": compression}));
+        answer["data"][0]["b64_json"].as_str().unwrap().len()
+    };
+    assert!(size(1) < size(100));
+}
+
+#[test]
+fn a_quality_is_a_number_of_steps() {
+    let steps = |quality: &str, usual: usize| {
+        let mut model = crate::support::info();
+        model.defaults.steps = usual;
+        let server = Server::of(model);
+        let body = json!({"prompt": "x", "quality": quality});
+        let (status, answer) = server.post("/v1/images/generations", &body);
+        assert_eq!(status, 200, "{answer}");
+        let png = image_io::from_base64(
+            answer["data"][0]["b64_json"].as_str().unwrap(),
+            &DecodeLimits::default(),
+        );
+        let text = image_io::parameters_of(&png.unwrap()).unwrap().unwrap();
+        let read = sd_worker_rocm::parameters::Parameters::parse(&text);
+        read.get("Steps").unwrap().parse::<usize>().unwrap()
+    };
+    assert_eq!(steps("low", 20), 10);
+    assert_eq!(steps("medium", 20), 20);
+    assert_eq!(steps("hd", 20), 30);
+    assert_eq!(steps("low", 4), 4);
+}
+
+#[test]
+fn variations_of_a_picture() {
+    let server = Server::start();
+    let made = json!({"prompt": "a hat", "seed": 77});
+    let (_, answer) = server.post("/v1/images/generations", &made);
+    let limits = DecodeLimits::default();
+    let own = image_io::from_base64(answer["data"][0]["b64_json"].as_str().unwrap(), &limits);
+    let own = own.unwrap();
+    let vary = |parts: &[(&str, Option<&str>, &[u8])]| {
+        let (headers, body) = form(parts);
+        let (status, _, answer) = server.send("POST", "/v1/images/variations", &headers, &body);
+        (status, parse(&answer))
+    };
+    let (status, answer) = vary(&[
+        ("image", Some("a.png"), &own),
+        ("n", None, b"2"),
+        ("size", None, b"64x96"),
+    ]);
+    assert_eq!(status, 200, "{answer}");
+    let data = answer["data"].as_array().unwrap();
+    assert_eq!(data.len(), 2);
+    let varied = image_io::from_base64(data[0]["b64_json"].as_str().unwrap(), &limits).unwrap();
+    let text = image_io::parameters_of(&varied).unwrap().unwrap();
+    assert!(text.starts_with("a hat\n"), "{text}");
+    assert!(text.contains("Denoising strength: 0.6, "), "{text}");
+    let bare = png(64, 64);
+    assert_eq!(vary(&[("image", Some("a.png"), &bare)]).0, 200);
+    for (parts, blamed) in [
+        (vec![], "image"),
+        (
+            vec![
+                ("image", Some("a.png"), &bare[..]),
+                ("image", Some("b.png"), &bare[..]),
+            ],
+            "image",
+        ),
+        (
+            vec![
+                ("image", Some("a.png"), &bare[..]),
+                ("mask", Some("b.png"), &bare[..]),
+            ],
+            "mask",
+        ),
+        (vec![("image", Some("a.png"), &b"x"[..])], "image"),
+        (
+            vec![
+                ("image", Some("a.png"), &bare[..]),
+                ("stream", None, &b"true"[..]),
+            ],
+            "stream",
+        ),
+    ] {
+        let (status, answer) = vary(&parts);
+        assert_eq!(
+            (status, &answer["error"]["param"]),
+            (400, &json!(blamed)),
+            "{answer}"
+        );
+    }
+}
+
+#[test]
+fn a_faithful_edit_changes_less() {
+    let server = Server::start();
+    let file = png(64, 64);
+    let strength = |more: &[(&str, Option<&str>, &[u8])]| {
+        let mut parts = vec![
+            ("prompt", None, &b"x"[..]),
+            ("image[]", Some("a.png"), &file[..]),
+        ];
+        parts.extend(more);
+        let (headers, body) = form(&parts);
+        let (status, _, answer) = server.send("POST", "/v1/images/edits", &headers, &body);
+        let answer = parse(&answer);
+        assert_eq!(status, 200, "{answer}");
+        let limits = DecodeLimits::default();
+        let png = image_io::from_base64(answer["data"][0]["b64_json"].as_str().unwrap(), &limits);
+        let text = image_io::parameters_of(&png.unwrap()).unwrap().unwrap();
+        let read = sd_worker_rocm::parameters::Parameters::parse(&text);
+        read.get("Denoising strength").unwrap().to_string()
+    };
+    assert_eq!(strength(&[]), "0.8");
+    assert_eq!(strength(&[("input_fidelity", None, b"high")]), "0.5");
+    assert_eq!(
+        strength(&[("input_fidelity", None, b"low"), ("size", None, b"auto")]),
+        "0.8"
+    );
+}
+
+#[test]
 fn the_model_has_further_names() {
     let options = ServerOptions {
         aliases: vec!["artist".to_string()],

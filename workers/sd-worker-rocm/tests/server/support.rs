@@ -147,6 +147,17 @@ impl Server {
         Self::listening(queue, options, |_| {})
     }
 
+    /// A server over a stand-in for this model.
+    pub fn of(info: ModelInfo) -> Self {
+        let steps = Arc::<AtomicUsize>::default();
+        let painter = Painter {
+            steps: steps.clone(),
+            info,
+        };
+        let options = ServerOptions::default();
+        Self::over(Box::new(painter), steps, QueueOptions::default(), options)
+    }
+
     /// A server that asks for the key `secret`.
     pub fn with_key() -> Self {
         let key = |listen: &mut ListenOptions| listen.api_keys.push("secret".to_string());
