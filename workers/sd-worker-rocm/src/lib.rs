@@ -2,6 +2,7 @@
 //!
 //! | Module                 | Gives                                                                                 |
 //! |------------------------|---------------------------------------------------------------------------------------|
+//! | [`editing`]            | pictures to start from made ready, and the new ones put back                          |
 //! | [`request`]            | what a picture is asked for: defaults, limits, one validation                         |
 //! | [`pipeline`]           | a model and the way from a request to pictures                                        |
 //! | [`info`]               | what is known of a model: its family, what suits it                                   |
@@ -21,6 +22,7 @@
 //! | [`server`]             | the HTTP server                                                                       |
 
 pub mod cli;
+pub mod editing;
 pub mod exif;
 pub mod image_io;
 pub mod info;

@@ -6,6 +6,7 @@
 //! Steps: 20, Sampler: Euler a, Schedule type: Karras, CFG scale: 7, Seed: 5, Size: 512x512
 //! ```
 
+use crate::editing::Editing;
 use crate::info::ModelInfo;
 use crate::request::ImageRequest;
 use crate::rng::RngKind;
@@ -43,6 +44,7 @@ impl Parameters {
             if init.mask.is_some() {
                 settings.push(("Mask blur", init.mask_blur.to_string()));
             }
+            settings.extend(editing(&init.editing));
         }
         if request.clip_skip > 1 {
             settings.push(("Clip skip", request.clip_skip.to_string()));
@@ -167,6 +169,29 @@ fn read_settings(line: &str) -> Vec<(String, String)> {
         settings.push((name.trim().to_string(), value));
         let left = left.trim_start();
         rest = left.strip_prefix(',').unwrap_or(left).trim_start();
+    }
+    settings
+}
+
+/// What was done to the picture that was started from, in the words of AUTOMATIC1111's web UI where it has some.
+fn editing(editing: &Editing) -> Vec<(&'static str, String)> {
+    let usual = Editing::default();
+    let mut settings = Vec::new();
+    if editing.fit != usual.fit {
+        settings.push(("Resize mode", editing.fit.label().to_string()));
+    }
+    if editing.fill != usual.fill {
+        settings.push(("Masked content", editing.fill.label().to_string()));
+    }
+    if let Some(padding) = editing.only_masked {
+        settings.push(("Inpaint area", "Only masked".to_string()));
+        settings.push(("Masked area padding", padding.to_string()));
+    }
+    if editing.soft {
+        settings.push(("Soft inpainting enabled", "True".to_string()));
+    }
+    if !editing.outpaint.is_empty() {
+        settings.push(("Outpaint", editing.outpaint.to_string()));
     }
     settings
 }

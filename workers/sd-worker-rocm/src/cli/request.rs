@@ -1,6 +1,8 @@
 //! What to make: the arguments that `generate` and `bench` share.
 
 use super::png_info::read_picture;
+use crate::editing::options::USUAL_PADDING;
+use crate::editing::{Editing, Fill, Fit, Sides};
 use crate::image_io::{self, DecodeLimits};
 use crate::info::ModelInfo;
 use crate::lora::Lora;
@@ -103,6 +105,34 @@ pub struct RequestArgs {
     #[arg(long, requires = "reference", value_parser = BoolishValueParser::new())]
     keep_reference_size: bool,
 
+    /// Paint what is transparent in --init-image.
+    #[arg(long, requires = "init_image", conflicts_with = "mask", value_parser = BoolishValueParser::new())]
+    mask_from_alpha: bool,
+
+    /// What stands in the mask before the first step: original, colors (from around it), noise or nothing.
+    #[arg(long, default_value = "original", value_parser = Fill::from_name, value_name = "NAME")]
+    mask_fill: Fill,
+
+    /// Paint only the part that the mask needs, in the size of --width and --height, and put it back.
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    only_masked: bool,
+
+    /// Pixels around the mask that --only-masked cuts out, too.
+    #[arg(long, default_value_t = USUAL_PADDING, value_name = "N")]
+    mask_padding: usize,
+
+    /// Grey of the mask says when its pixels begin to be painted (differential diffusion).
+    #[arg(long, value_parser = BoolishValueParser::new())]
+    soft_mask: bool,
+
+    /// Paint on beyond the sides of --init-image: pixels for all sides, or left=N,right=N,top=N,bottom=N.
+    #[arg(long, requires = "init_image", value_name = "SIDES")]
+    outpaint: Option<Sides>,
+
+    /// How --init-image comes to the size: stretch, crop, fill (bands that repeat its edge) or latent.
+    #[arg(long, default_value = "stretch", value_parser = Fit::from_name, value_name = "NAME")]
+    resize_mode: Fit,
+
     /// A LoRA: a file, or a name in --lora-dir, with its strength; may be given several times. The prompt may have
     /// <lora:NAME:STRENGTH>, too.
     #[arg(long, value_delimiter = ',', value_parser = parse_lora, value_name = "NAME[=STRENGTH]")]
@@ -200,12 +230,22 @@ impl RequestArgs {
             return Ok(None);
         };
         let mask = self.mask.as_deref().map(picture).transpose()?;
+        let image = picture(path)?;
         Ok(Some(InitFields {
-            image: image_io::to_rgb(&picture(path)?),
             strength: Some(self.strength),
             mask: mask.as_ref().map(image_io::to_mask),
+            transparency: image_io::transparency_mask(&image),
+            mask_from_alpha: self.mask_from_alpha,
             mask_blur: Some(self.mask_blur),
             mask_invert: self.mask_invert,
+            editing: Editing {
+                fit: self.resize_mode,
+                fill: self.mask_fill,
+                only_masked: self.only_masked.then_some(self.mask_padding),
+                soft: self.soft_mask,
+                outpaint: self.outpaint.unwrap_or_default(),
+            },
+            ..InitFields::new(image_io::to_rgb(&image))
         }))
     }
 

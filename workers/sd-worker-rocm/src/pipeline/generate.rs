@@ -1,6 +1,7 @@
 //! From a request to pictures.
 
 use super::denoiser::{Conditions, Denoiser, Halves, Part};
+use super::keep::Keep;
 use super::pace::Pace;
 use super::picture;
 use super::place::GuidancePlace;
@@ -8,6 +9,7 @@ use super::start::Start;
 use super::text::Encoded;
 use super::types::{Generated, Progress, Stage, Timings};
 use super::Pipeline;
+use crate::editing::Edit;
 use crate::request::{ImageRequest, ValidRequest};
 use crate::rng::BatchNoise;
 use crate::sampling::{Churn, SamplerOptions, SamplerRun, Seen};
@@ -54,6 +56,8 @@ impl Pipeline {
         request: &ValidRequest,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated> {
+        let edit = Edit::of(request);
+        let request = edit.as_ref().map_or(&**request, |edit| &edit.request);
         let mut timings = Timings::default();
         let begun = Instant::now();
         self.set_loras(&request.loras)?;
@@ -89,15 +93,8 @@ impl Pipeline {
         let pictures = self.vae.decode(&latents)?;
         let mut images =
             picture::from_tensor(&pictures).map_err(Error::candle("reading the picture"))?;
-        if let Some(Start {
-            picture,
-            mask: Some(mask),
-            ..
-        }) = &prepared.start
-        {
-            images
-                .iter_mut()
-                .for_each(|image| mask.composite(picture, image));
+        if let Some(edit) = &edit {
+            edit.finish(&mut images);
         }
         timings.decode = begun.elapsed();
         Ok(Generated {
@@ -189,14 +186,8 @@ impl Pipeline {
         };
         let run = self.denoiser.run(&setting, halves, &shape)?;
         let start = prepared.start.as_ref();
-        let keep = match start.and_then(|start| Some((start, start.mask.as_ref()?))) {
-            Some((start, mask)) => Some((
-                start.latents.clone(),
-                mask.latents(self.factor, &device)
-                    .map_err(Error::candle("preparing the mask"))?,
-            )),
-            None => None,
-        };
+        let keep = Keep::new(request, start, self.info.inpainting, self.factor, &device);
+        let keep = keep.map_err(Error::candle("preparing the mask"))?;
 
         let begun = Instant::now();
         let total = steps.steps();
@@ -211,6 +202,10 @@ impl Pipeline {
             let latents = match latents {
                 Some(latents) => Some(latents.broadcast_as(noise.shape())?.contiguous()?),
                 None => None,
+            };
+            let latents = match (&keep, latents) {
+                (Some(keep), Some(latents)) => Some(keep.fill(&latents, &noise)?),
+                (_, latents) => latents,
             };
             steps.start(latents.as_ref(), &noise)
         };
@@ -236,11 +231,7 @@ impl Pipeline {
                     let denoised = prediction.denoised(x, &output, level)?;
                     let denoised = match &keep {
                         None => denoised,
-                        // What is kept is known: the sampler is led to it.
-                        Some((latents, mask)) => {
-                            let kept = latents.broadcast_mul(&mask.affine(-1.0, 1.0)?)?;
-                            denoised.broadcast_mul(mask)?.broadcast_add(&kept)?
-                        }
+                        Some(keep) => keep.lead(&denoised, part)?,
                     };
                     Ok(Seen::from(denoised))
                 },
@@ -268,6 +259,9 @@ impl Pipeline {
             }
         }
         drop(run);
+        if let Some(keep) = &keep {
+            x = keep.end(&x).map_err(failed())?;
+        }
         timings.launches = launches() - launched;
         device.synchronize().map_err(failed())?;
         timings.denoise = begun.elapsed();

@@ -4,6 +4,7 @@ mod builtin;
 mod denoiser;
 pub(crate) mod families;
 mod generate;
+mod keep;
 mod language;
 mod load;
 mod long_text;

@@ -1,15 +1,12 @@
 //! Pictures and masks to tensors and back.
 
+use crate::editing::fit::stretched;
 use candle_core::{DType, Device, Result, Tensor};
-use image::imageops::{self, FilterType};
 use image::{GrayImage, RgbImage};
 
 /// A picture of this size.
 pub fn resized(picture: &RgbImage, width: usize, height: usize) -> RgbImage {
-    if picture.dimensions() == (width as u32, height as u32) {
-        return picture.clone();
-    }
-    imageops::resize(picture, width as u32, height as u32, FilterType::Lanczos3)
+    stretched(picture, width as u32, height as u32)
 }
 
 /// `(1, 3, height, width)`, f32, in 0..1.
@@ -55,18 +52,6 @@ pub struct Mask {
 }
 
 impl Mask {
-    /// Scales, inverts and softens a mask.
-    pub fn new(mask: &GrayImage, width: usize, height: usize, invert: bool, blur: f32) -> Self {
-        let mut pixels = imageops::resize(mask, width as u32, height as u32, FilterType::Triangle);
-        if invert {
-            imageops::invert(&mut pixels);
-        }
-        if blur > 0.0 {
-            pixels = imageops::blur(&pixels, blur);
-        }
-        Self { pixels }
-    }
-
     fn values(&self, device: &Device) -> Result<Tensor> {
         let (width, height) = self.pixels.dimensions();
         let shape = (1, 1, height as usize, width as usize);
@@ -87,16 +72,5 @@ impl Mask {
     /// If the device fails.
     pub fn hard(&self, device: &Device) -> Result<Tensor> {
         self.values(device)?.ge(0.5)?.to_dtype(DType::F32)
-    }
-
-    /// The new picture where the mask is white, the old one where it is black.
-    pub fn composite(&self, old: &RgbImage, new: &mut RgbImage) {
-        for ((new, old), mask) in new.pixels_mut().zip(old.pixels()).zip(self.pixels.pixels()) {
-            let mask = u32::from(mask.0[0]);
-            for (new, old) in new.0.iter_mut().zip(old.0) {
-                let sum = u32::from(*new) * mask + u32::from(old) * (255 - mask);
-                *new = ((sum + 127) / 255) as u8;
-            }
-        }
     }
 }

@@ -2,6 +2,8 @@
 
 use super::picture::{self, Mask};
 use super::Pipeline;
+use crate::editing::resample::Resample;
+use crate::editing::Fit;
 use crate::request::ImageRequest;
 use candle_core::{DType, Result as CandleResult, Tensor};
 use image::RgbImage;
@@ -23,24 +25,28 @@ impl Pipeline {
         let Some(init) = &request.init else {
             return Ok(None);
         };
-        let picture = picture::resized(&init.image, request.width, request.height);
+        let (width, height) = (request.width, request.height);
+        let picture = match init.editing.fit {
+            Fit::Latent => {
+                // The nearest size that is whole latents.
+                let whole = |side: u32| (side as usize / self.factor).max(1) * self.factor;
+                let (w, h) = init.image.dimensions();
+                picture::resized(&init.image, whole(w), whole(h))
+            }
+            _ => init.image.clone(),
+        };
         let pixels = picture::to_tensor(&picture, &self.place.vae)
             .map_err(Error::candle("reading the picture"))?;
-        let mask = init.mask.as_ref().map(|mask| {
-            Mask::new(
-                mask,
-                request.width,
-                request.height,
-                init.mask_invert,
-                init.mask_blur as f32,
-            )
-        });
         let latents = self.vae.encode(&pixels)?;
-        let latents = latents.to_device(&self.place.denoiser);
+        let sized = || {
+            let latents = latents.to_device(&self.place.denoiser)?;
+            let (height, width) = (height / self.factor, width / self.factor);
+            Resample::Bilinear { antialias: false }.apply(&latents, height, width)
+        };
         Ok(Some(Start {
-            latents: latents.map_err(Error::candle("bringing latents to the denoiser"))?,
-            picture,
-            mask,
+            latents: sized().map_err(Error::candle("bringing latents to the denoiser"))?,
+            picture: picture::resized(&picture, width, height),
+            mask: init.mask.clone().map(|pixels| Mask { pixels }),
         }))
     }
 

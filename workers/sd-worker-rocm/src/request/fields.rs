@@ -3,6 +3,7 @@
 use super::limits::InvalidRequest;
 use super::seed::random_seed;
 use super::types::{Control, ImageRequest, Init};
+use crate::editing::{Editing, Sides};
 use crate::info::Defaults;
 use crate::lora::Lora;
 use crate::prompt::lora::take_loras;
@@ -12,6 +13,9 @@ use image::{GrayImage, RgbImage};
 
 /// Pictures of a request that does not say how many.
 pub const DEFAULT_BATCH: usize = 1;
+
+/// Pixels of which the size of a picture that is extended is a multiple.
+const SIZE_STEP: usize = 16;
 
 /// What the clients of an interface take for granted in requests that start from a picture. Everything else that a
 /// request leaves open is the model's own (see [`Defaults`]).
@@ -62,6 +66,28 @@ pub struct InitFields {
     pub mask_blur: Option<f64>,
     /// Paint what is black in the mask instead.
     pub mask_invert: bool,
+    /// What is done to the picture before and after.
+    pub editing: Editing,
+    /// What was transparent in the picture, white.
+    pub transparency: Option<GrayImage>,
+    /// Paint that.
+    pub mask_from_alpha: bool,
+}
+
+impl InitFields {
+    /// A picture of which nothing else is said.
+    pub fn new(image: RgbImage) -> Self {
+        Self {
+            image,
+            strength: None,
+            mask: None,
+            mask_blur: None,
+            mask_invert: false,
+            editing: Editing::default(),
+            transparency: None,
+            mask_from_alpha: false,
+        }
+    }
 }
 
 /// What a client said; the fields are those of [`ImageRequest`].
@@ -122,14 +148,17 @@ impl RequestFields {
         interface: &InterfaceDefaults,
     ) -> Result<ImageRequest, InvalidRequest> {
         let (sampler, schedule) = self.sampler(model)?;
+        let init = self.init;
+        let outpainted = init.as_ref().and_then(InitFields::outpainted);
+        let (width, height) = outpainted.unwrap_or((model.width, model.height));
         let (prompt, marked) = take_loras(&self.prompt);
         let mut loras = self.loras;
         loras.extend(marked);
         Ok(ImageRequest {
             prompt,
             negative_prompt: self.negative_prompt.unwrap_or_default(),
-            width: self.width.unwrap_or(model.width),
-            height: self.height.unwrap_or(model.height),
+            width: self.width.unwrap_or(width),
+            height: self.height.unwrap_or(height),
             steps: self.steps.unwrap_or(model.steps),
             guidance: self.guidance.unwrap_or(model.guidance),
             true_guidance: self.true_guidance.unwrap_or(1.0),
@@ -141,7 +170,7 @@ impl RequestFields {
             batch: self.batch.unwrap_or(DEFAULT_BATCH),
             clip_skip: self.clip_skip.unwrap_or(0),
             eta: self.eta,
-            init: self.init.map(|init| init.build(interface)),
+            init: init.map(|init| init.build(interface)).transpose()?,
             references: self.references,
             keep_reference_size: self.keep_reference_size,
             loras,
@@ -174,18 +203,58 @@ impl RequestFields {
 }
 
 impl InitFields {
-    fn build(self, interface: &InterfaceDefaults) -> Init {
-        let usual = match self.mask {
+    /// Rounds the sides of a picture that is extended up, and gives the size that it then has.
+    fn outpainted(&self) -> Option<(usize, usize)> {
+        let Editing {
+            outpaint,
+            only_masked: None,
+            ..
+        } = self.editing
+        else {
+            return None;
+        };
+        let size = (self.image.width() as usize, self.image.height() as usize);
+        let (width, height) = self.sides().around(size);
+        let whole = |side: usize| side.next_multiple_of(SIZE_STEP);
+        (!outpaint.is_empty()).then_some((whole(width), whole(height)))
+    }
+
+    /// The sides that are added, rounded up so that every model can paint the whole.
+    fn sides(&self) -> Sides {
+        let size = (self.image.width() as usize, self.image.height() as usize);
+        self.editing.outpaint.rounded(size, SIZE_STEP)
+    }
+
+    fn build(self, interface: &InterfaceDefaults) -> Result<Init, InvalidRequest> {
+        let editing = Editing {
+            outpaint: self.sides(),
+            ..self.editing
+        };
+        let mask = match (self.mask, self.transparency) {
+            (None, Some(transparency)) if self.mask_from_alpha => Some(transparency),
+            (mask, _) if !self.mask_from_alpha => mask,
+            (mask, _) => {
+                return Err(InvalidRequest::new(
+                    "mask_from_alpha",
+                    match mask {
+                        Some(_) => "there is a mask, and mask_from_alpha; one of them, please",
+                        None => "mask_from_alpha: the picture has no transparency",
+                    },
+                ))
+            }
+        };
+        let usual = match mask {
             Some(_) => interface.strength_in_mask,
             None => interface.strength,
         };
-        Init {
+        Ok(Init {
             image: self.image,
             strength: self.strength.unwrap_or(usual),
-            mask: self.mask,
+            mask,
             mask_blur: self.mask_blur.unwrap_or(interface.mask_blur),
             mask_invert: self.mask_invert,
-        }
+            editing,
+        })
     }
 }
 
@@ -287,11 +356,9 @@ mod tests {
     fn each_interface_has_its_clients_defaults() {
         let init = |mask: bool, strength| RequestFields {
             init: Some(InitFields {
-                image: RgbImage::new(8, 8),
                 strength,
                 mask: mask.then(|| GrayImage::new(8, 8)),
-                mask_blur: None,
-                mask_invert: false,
+                ..InitFields::new(RgbImage::new(8, 8))
             }),
             ..RequestFields::default()
         };

@@ -1,6 +1,7 @@
 //! What is too much, and the one check of a request.
 
-use super::types::ImageRequest;
+use super::types::{ImageRequest, Init};
+use crate::editing::{Editing, Fill, Fit};
 use crate::image_io::DecodeLimits;
 use crate::info::{Family, ModelInfo};
 use crate::prompt::tokenizer::MAX_PROMPT_BYTES;
@@ -13,6 +14,8 @@ use std::ops::{Deref, RangeInclusive};
 const CLIP_SKIP: RangeInclusive<usize> = 0..=12;
 /// Pixels by which a mask can be softened.
 const MASK_BLUR: RangeInclusive<f64> = 0.0..=256.0;
+/// Pixels around a mask that is cut out.
+const MASK_PADDING: RangeInclusive<usize> = 0..=4096;
 /// Strength of a LoRA.
 const LORA_STRENGTH: RangeInclusive<f64> = -16.0..=16.0;
 /// Strength of a ControlNet.
@@ -171,6 +174,7 @@ impl ImageRequest {
         if let Some(init) = &self.init {
             within("strength", "strength", init.strength, SHARE)?;
             within("mask_blur", "mask_blur", init.mask_blur, MASK_BLUR)?;
+            check_editing(init, limits)?;
         }
         let count = self.loras.len();
         within("loras", "the number of LoRAs", count, 0..=limits.max_loras)?;
@@ -266,6 +270,54 @@ impl ImageRequest {
         }
         Ok(())
     }
+}
+
+/// What is asked of a picture to start from fits together.
+fn check_editing(init: &Init, limits: &Limits) -> Result<(), InvalidRequest> {
+    let Editing {
+        fit,
+        fill,
+        only_masked,
+        soft,
+        outpaint,
+    } = init.editing;
+    let masked = init.mask.is_some() || !outpaint.is_empty();
+    for (field, asked) in [
+        ("mask_fill", fill != Fill::Original),
+        ("only_masked", only_masked.is_some()),
+        ("soft_mask", soft),
+    ] {
+        if asked && !masked {
+            return Err(InvalidRequest::new(
+                field,
+                format!("{field} needs a mask, or sides to paint (outpaint)"),
+            ));
+        }
+    }
+    let padding = only_masked.unwrap_or(0);
+    within("mask_padding", "mask_padding", padding, MASK_PADDING)?;
+    let size = (init.image.width() as usize, init.image.height() as usize);
+    let (width, height) = outpaint.around(size);
+    for side in [outpaint.left, outpaint.right, outpaint.top, outpaint.bottom] {
+        within("outpaint", "a side to paint", side, 0..=limits.max_side)?;
+    }
+    let decoded = limits.decode.max_pixels as usize;
+    if !outpaint.is_empty() && width.saturating_mul(height) > decoded {
+        return Err(InvalidRequest::new(
+            "outpaint",
+            format!(
+                "with its sides the picture has {width} x {height} pixels; {decoded} are the most"
+            ),
+        ));
+    }
+    let encoded = width.saturating_mul(height);
+    if fit == Fit::Latent && encoded > limits.max_pixels {
+        return Err(InvalidRequest::new(
+            "resize_mode",
+            format!("the picture has {width} x {height} pixels, which is too much for resize_mode latent; {} are the most", limits.max_pixels),
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a value of a field, called `name` in messages, is in a range; what is not a number is in none.

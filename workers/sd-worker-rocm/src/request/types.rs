@@ -1,5 +1,6 @@
 //! The request itself.
 
+use crate::editing::Editing;
 use crate::lora::Lora;
 use crate::rng::RngKind;
 use crate::sampling::{Sampler, Schedule};
@@ -19,6 +20,22 @@ pub struct Init {
     pub mask_blur: f64,
     /// Paint what is black in the mask instead.
     pub mask_invert: bool,
+    /// What is done to the picture before and after.
+    pub editing: Editing,
+}
+
+impl Init {
+    /// A picture without a mask.
+    pub fn new(image: RgbImage, strength: f64) -> Self {
+        Self {
+            image,
+            strength,
+            mask: None,
+            mask_blur: 0.0,
+            mask_invert: false,
+            editing: Editing::default(),
+        }
+    }
 }
 
 /// A picture that a ControlNet follows.

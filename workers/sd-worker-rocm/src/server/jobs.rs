@@ -2,6 +2,7 @@
 
 use super::answer::{encode_one, outcome_of};
 use super::controls::ControlBody;
+use super::editing::EditingBody;
 use super::{pictures, App, ImageWorker};
 use crate::image_io::{to_base64, Format};
 use crate::jobs::{Job, State as JobState};
@@ -95,6 +96,8 @@ struct Body {
     guidance_rescale: Option<f64>,
     mask_blur: Option<f64>,
     mask_invert: Option<bool>,
+    #[serde(flatten)]
+    editing: EditingBody,
     preview_every: Option<usize>,
     #[serde(default)]
     controls: Vec<ControlBody>,
@@ -167,6 +170,8 @@ impl App {
                 strength: body.strength,
                 mask_blur: body.mask_blur,
                 mask_invert: body.mask_invert.unwrap_or(false),
+                mask_from_alpha: body.editing.mask_from_alpha,
+                editing: body.editing.read()?,
                 ..self.init(image, mask).await?
             }),
             None => None,

@@ -18,6 +18,7 @@ pub mod answer;
 mod control_folders;
 pub mod controls;
 mod devices;
+mod editing;
 mod fleet;
 pub mod jobs;
 pub mod loras;

@@ -102,11 +102,9 @@ async fn edits(Model(app): Model<App>, request: Request) -> Result<Response, Api
     };
     app.fit(&mut request, &picture);
     request.init = Some(InitFields {
-        image: image_io::to_rgb(&picture),
         strength: fields.strength(mask.is_some()),
         mask,
-        mask_blur: None,
-        mask_invert: false,
+        ..InitFields::new(image_io::to_rgb(&picture))
     });
     let request = app.valid_openai(request)?;
     let kind = fields.stream.then_some("image_edit");
@@ -135,11 +133,8 @@ async fn variations(Model(app): Model<App>, request: Request) -> Result<Response
     let picture = app.decode("image", Upload::Bytes(image)).await?;
     app.fit(&mut request, &picture);
     request.init = Some(InitFields {
-        image: image_io::to_rgb(&picture),
         strength: fields.strength(false).or(Some(VARIATION_STRENGTH)),
-        mask: None,
-        mask_blur: None,
-        mask_invert: false,
+        ..InitFields::new(image_io::to_rgb(&picture))
     });
     let request = app.valid_openai(request)?;
     respond(&app, request, answer, None, &headers).await

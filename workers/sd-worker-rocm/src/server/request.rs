@@ -78,15 +78,16 @@ impl App {
     ) -> Result<InitFields, ApiError> {
         let image = self.decode(field, Upload::Base64(image)).await?;
         let mask = match mask {
-            Some((field, mask)) => Some(self.decode(field, Upload::Base64(mask)).await?),
+            Some((field, mask)) => {
+                let mask = self.decode(field, Upload::Base64(mask)).await?;
+                Some(image_io::to_mask(&mask))
+            }
             None => None,
         };
         Ok(InitFields {
-            image: image_io::to_rgb(&image),
-            strength: None,
-            mask: mask.as_ref().map(image_io::to_mask),
-            mask_blur: None,
-            mask_invert: false,
+            transparency: image_io::transparency_mask(&image),
+            mask,
+            ..InitFields::new(image_io::to_rgb(&image))
         })
     }
 }

@@ -54,11 +54,8 @@ fn draw(pipeline: &mut Pipeline, request: &ImageRequest) -> Vec<RgbImage> {
 fn cases(p: &Pipelines) -> Vec<(&'static str, ImageRequest)> {
     let mask = image::GrayImage::from_fn(48, 32, |x, _| image::Luma([255 * u8::from(x >= 24)]));
     let init = Init {
-        image: p.picture("start"),
-        strength: 1.0,
         mask: Some(mask),
-        mask_blur: 0.0,
-        mask_invert: false,
+        ..Init::new(p.picture("start"), 1.0)
     };
     let control = Control {
         model: p.folder("controlnet"),

@@ -5,6 +5,7 @@ mod checkpoints;
 mod classify;
 mod common;
 mod devices;
+mod editing;
 mod float8;
 mod float8_files;
 mod flux;

@@ -88,13 +88,7 @@ fn a_picture_to_start_from() {
         .unwrap()
         .images
         .remove(0);
-    let init = |strength| Init {
-        image: circle.clone(),
-        strength,
-        mask: None,
-        mask_blur: 0.0,
-        mask_invert: false,
-    };
+    let init = |strength| Init::new(circle.clone(), strength);
     // Little strength keeps the picture, all of it obeys the new prompt.
     let mut weak = request("a yellow heart on a black background", 5);
     weak.init = Some(init(0.1));
@@ -116,11 +110,10 @@ fn only_what_the_mask_shows_is_painted() {
         let mut request = request("a large red square on a red background", 3);
         request.steps = 8;
         request.init = Some(Init {
-            image: grey.clone(),
-            strength: 1.0,
             mask: Some(right.clone()),
             mask_blur: 2.0,
             mask_invert: invert,
+            ..Init::new(grey.clone(), 1.0)
         });
         let painted = pipeline
             .draw(&request, &mut go_on)

@@ -72,11 +72,8 @@ fn inpainting_with_nine_channels() {
     let mask = image::GrayImage::from_fn(48, 32, |x, _| image::Luma([255 * u8::from(x >= 24)]));
     p.check("inpaint", |request| {
         request.init = Some(Init {
-            image: p.picture("start"),
-            strength: 1.0,
             mask: Some(mask.clone()),
-            mask_blur: 0.0,
-            mask_invert: false,
+            ..Init::new(p.picture("start"), 1.0)
         });
     });
 }

@@ -13,6 +13,7 @@ mod small;
 
 mod control;
 mod crew;
+mod editing;
 mod life;
 mod limits;
 mod openai;

@@ -1,0 +1,215 @@
+//! Pictures that start from pictures, against diffusers'.
+
+use super::common::{go_on, Draw};
+use super::small::{apart, Pipelines};
+use image::{GrayImage, Luma};
+use sd_worker_rocm::editing::fit::fitted;
+use sd_worker_rocm::editing::resize::Filter;
+use sd_worker_rocm::editing::{Editing, Fill, Fit};
+use sd_worker_rocm::pipeline::{ImageRequest, Init, PipelineOptions};
+use sd_worker_rocm::request::Limits;
+
+fn rectangle((width, height): (u32, u32), [left, top, right, bottom]: [u32; 4]) -> GrayImage {
+    GrayImage::from_fn(width, height, |x, y| {
+        Luma([255 * u8::from((left..right).contains(&x) && (top..bottom).contains(&y))])
+    })
+}
+
+fn masked(p: &Pipelines, editing: Editing) -> Init {
+    Init {
+        mask: Some(rectangle((48, 32), [20, 8, 40, 28])),
+        editing,
+        ..Init::new(p.picture("start"), 1.0)
+    }
+}
+
+#[test]
+fn masks_fillings_and_parts() {
+    let p = Pipelines::of("editing");
+    let mut pipeline = p.load(&p.folder("edit"), PipelineOptions::default());
+    let mut draw = |case: &str, init: Init| {
+        let request = ImageRequest {
+            init: Some(init),
+            ..p.request(case)
+        };
+        pipeline
+            .draw(&request, &mut go_on)
+            .unwrap()
+            .images
+            .remove(0)
+    };
+    let fill = |fill| Editing {
+        fill,
+        ..Editing::default()
+    };
+    let ramp = |soft| Init {
+        mask: Some(image::DynamicImage::from(p.picture("ramp")).to_luma8()),
+        editing: Editing {
+            soft,
+            ..Editing::default()
+        },
+        ..Init::new(p.picture("start"), 1.0)
+    };
+    let strength = 0.75;
+    let whole = Init {
+        strength,
+        ..masked(&p, Editing::default())
+    };
+    let part = Init {
+        mask: Some(rectangle((112, 80), [60, 24, 72, 32])),
+        editing: Editing {
+            only_masked: Some(4),
+            ..Editing::default()
+        },
+        ..Init::new(p.picture("large"), strength)
+    };
+    let wider = Init {
+        editing: Editing {
+            only_masked: Some(14),
+            ..Editing::default()
+        },
+        ..part.clone()
+    };
+    for (case, init, other) in [
+        ("whole", whole.clone(), masked(&p, Editing::default())),
+        ("nothing", masked(&p, fill(Fill::Nothing)), whole),
+        (
+            "noise",
+            masked(&p, fill(Fill::Noise)),
+            masked(&p, fill(Fill::Original)),
+        ),
+        ("soft", ramp(true), ramp(false)),
+        ("mixed", ramp(false), ramp(true)),
+        ("only_masked", part, wider),
+    ] {
+        let expected = p.picture(case);
+        let off = apart(&draw(case, init), &expected);
+        assert!(off <= 1, "{case}: {off}");
+        let off = apart(&draw(case, other), &expected);
+        assert!(off > 3, "{case}: the option hardly matters ({off})");
+    }
+}
+
+#[test]
+fn resize_modes() {
+    let p = Pipelines::of("editing");
+    let large = p.picture("large");
+    for (name, size, fit) in [
+        ("crop_48", (48, 48), Fit::Crop),
+        ("fill_48", (48, 48), Fit::Fill),
+        ("crop_64", (64, 24), Fit::Crop),
+        ("fill_64", (64, 24), Fit::Fill),
+    ] {
+        let ours = fitted(&large, size.0, size.1, fit);
+        assert_eq!(apart(&ours, &p.picture(name)), 0, "{name}");
+        let stretched = fitted(&large, size.0, size.1, Fit::Stretch);
+        assert!(apart(&stretched, &p.picture(name)) > 3);
+    }
+}
+
+#[test]
+fn filters_are_pillows() {
+    let p = Pipelines::of("editing");
+    let large = p.picture("large");
+    for (name, filter) in [
+        ("nearest", Filter::Nearest),
+        ("box", Filter::Box),
+        ("bilinear", Filter::Bilinear),
+        ("bicubic", Filter::Bicubic),
+        ("lanczos", Filter::Lanczos),
+    ] {
+        let (smaller, larger) = (
+            filter.resize(&large, 37, 23),
+            filter.resize(&large, 125, 91),
+        );
+        assert_eq!(
+            apart(&smaller, &p.picture(&format!("{name}_37"))),
+            0,
+            "{name}"
+        );
+        // A larger one is kept as far as its first rows.
+        let rows = image::imageops::crop_imm(&larger, 0, 0, 125, 9).to_image();
+        assert_eq!(
+            apart(&rows, &p.picture(&format!("{name}_125"))),
+            0,
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn outpainting_keeps_the_picture() {
+    let p = Pipelines::of("editing");
+    let mut pipeline = p.load(&p.folder("edit"), PipelineOptions::default());
+    let start = p.picture("start");
+    let request = ImageRequest {
+        width: 64,
+        height: 32,
+        init: Some(Init {
+            editing: Editing {
+                outpaint: "right=16".parse().unwrap(),
+                fill: Fill::Noise,
+                ..Editing::default()
+            },
+            ..Init::new(start.clone(), 1.0)
+        }),
+        ..p.request("whole")
+    };
+    let painted = pipeline
+        .draw(&request, &mut go_on)
+        .unwrap()
+        .images
+        .remove(0);
+    let kept = image::imageops::crop_imm(&painted, 0, 0, 48, 32).to_image();
+    assert_eq!(kept, start);
+    let edge = start.get_pixel(47, 16);
+    let new = (48..64).map(|x| painted.get_pixel(x, 16));
+    assert!(new.filter(|pixel| *pixel != edge).count() > 8);
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    let p = Pipelines::of("editing");
+    let pipeline = p.load(&p.folder("edit"), PipelineOptions::default());
+    let refused = |editing, mask: Option<GrayImage>| {
+        let init = Init {
+            editing,
+            mask,
+            ..Init::new(p.picture("start"), 0.5)
+        };
+        let request = ImageRequest {
+            init: Some(init),
+            ..p.request("whole")
+        };
+        request
+            .valid(pipeline.info(), &Limits::LOCAL)
+            .err()
+            .map(|e| e.field)
+    };
+    let usual = Editing::default();
+    let fill = Fill::Noise;
+    let only_masked = Some(8);
+    let outpaint = "left=60000".parse().unwrap();
+    for (editing, field) in [
+        (Editing { fill, ..usual }, "mask_fill"),
+        (
+            Editing {
+                soft: true,
+                ..usual
+            },
+            "soft_mask",
+        ),
+        (
+            Editing {
+                only_masked,
+                ..usual
+            },
+            "only_masked",
+        ),
+        (Editing { outpaint, ..usual }, "outpaint"),
+    ] {
+        assert_eq!(refused(editing, None), Some(field));
+        let with_mask = refused(editing, Some(GrayImage::new(8, 8)));
+        assert_eq!(with_mask.is_some(), field == "outpaint", "{field}");
+    }
+}

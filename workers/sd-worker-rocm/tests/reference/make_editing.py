@@ -1,0 +1,101 @@
+#!/usr/bin/env python3
+"""Pictures that start from pictures, by diffusers' pipelines with the autoencoder's mean; what diffusers has no pipeline for is a loop over its parts.
+
+    python3 make_editing.py PLACE
+"""
+import sys
+import numpy as np
+import torch
+from PIL import Image
+from diffusers import StableDiffusionInpaintPipeline
+from diffusers.image_processor import VaeImageProcessor
+from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
+from small import EOS, LENGTH, asked, clip, ddim, keep, model, pictures, save, seeded, tokenizer, uniform, unet, vae
+
+DiagonalGaussianDistribution.sample = lambda self, generator=None: self.mean
+
+
+def colours(name, size):
+    """Smooth colours, a function of the name."""
+    small = ((uniform(name, (6, 8, 3)).numpy() + 1) * 127.5).astype(np.uint8)
+    return Image.fromarray(small).resize(size, Image.BILINEAR)
+
+
+def remember(name, image):
+    pictures[name] = torch.from_numpy(np.asarray(image.convert('RGB')).copy())
+    return image
+
+
+def box(size, left, top, right, bottom):
+    mask = np.zeros((size[1], size[0]), np.uint8)
+    mask[top:bottom, left:right] = 255
+    return Image.fromarray(mask)
+
+
+def inpaint(pipe):
+    start = remember('start', colours('start', (48, 32)))
+    large = remember('large', colours('large', (112, 80)))
+    request = asked(sampler='DDIM', steps=4)
+    said = dict(num_inference_steps=4, guidance_scale=4.0, strength=0.75, height=32, width=48)
+    mask = box((48, 32), 20, 8, 40, 28)
+    image = pipe('a red door', image=start, mask_image=mask, generator=seeded(7), **said).images[0]
+    # diffusers leaves laying the result over the picture to its caller, where nothing is cut out.
+    keep('whole', 'edit', pipe.image_processor.apply_overlay(mask, start, image), **request)
+    mask = box((112, 80), 60, 24, 72, 32)
+    image = pipe('a red door', image=large, mask_image=mask, padding_mask_crop=4, generator=seeded(7), **said).images[0]
+    keep('only_masked', 'edit', image, **request)
+
+
+def loop(pipe, name, start, mask, fill='original', soft=False):
+    """The sampler's clean picture is led to what is kept; a soft mask's grey is the share of the steps that a pixel is painted in."""
+    pixels = torch.from_numpy(np.asarray(start).copy()).permute(2, 0, 1)[None] / 127.5 - 1
+    small = torch.nn.functional.avg_pool2d(torch.from_numpy(np.asarray(mask).copy()).float()[None, None] / 255, 2)
+    hard = (small >= 0.5).float()
+    factor = pipe.vae.config.scaling_factor
+    kept = pipe.vae.encode(pixels).latent_dist.mean * factor
+    text, negative = pipe.encode_prompt('a red door', 'cpu', 1, True, '')
+    noise = torch.randn(kept.shape, generator=seeded(7))
+    scheduler = pipe.scheduler
+    scheduler.set_timesteps(4)
+    first = {'original': kept, 'nothing': kept * (1 - small), 'noise': kept * (1 - small) + noise * small}[fill]
+    x = scheduler.add_noise(first, noise, scheduler.timesteps[:1])
+    for i, t in enumerate(scheduler.timesteps):
+        uncond, cond = pipe.unet(torch.cat([x] * 2), t, torch.cat([negative, text])).sample.chunk(2)
+        a = scheduler.alphas_cumprod[t]
+        clean = (x - (1 - a).sqrt() * (uncond + 4.0 * (cond - uncond))) / a.sqrt()
+        share = (small >= 1 - i / 4).float() if soft else hard
+        clean = clean * share + kept * (1 - share)
+        x = scheduler.step((x - a.sqrt() * clean) / (1 - a).sqrt(), t, x).prev_sample
+    if not soft:
+        x = x * hard + kept * (1 - hard)
+    image = ((pipe.vae.decode(x / factor).sample + 1) * 127.5).clamp(0, 255).round()[0].permute(1, 2, 0).numpy()
+    over = np.asarray(mask).astype(np.float32)[..., None] / 255
+    if soft:
+        over = (over > 0).astype(np.float32)
+    keep(name, 'edit', (image * over + np.asarray(start) * (1 - over)).round().astype(np.uint8), **asked(sampler='DDIM', steps=4))
+
+
+def modes():
+    """Sizes of another shape."""
+    processor = VaeImageProcessor()
+    large = colours('large', (112, 80))
+    for mode, size in (('crop', (48, 48)), ('fill', (48, 48)), ('crop', (64, 24)), ('fill', (64, 24))):
+        remember(f'{mode}_{size[0]}', processor.resize(large, size[1], size[0], mode))
+    for name in ('nearest', 'box', 'bilinear', 'bicubic', 'lanczos'):
+        kind = Image.Resampling[name.upper()]
+        remember(f'{name}_37', large.resize((37, 23), kind))
+        remember(f'{name}_125', large.resize((125, 91), kind).crop((0, 0, 125, 9)))
+
+
+if __name__ == '__main__':
+    made = dict(text_encoder=clip(), tokenizer=tokenizer('clip', EOS, LENGTH), vae=vae(), safety_checker=None, feature_extractor=None, requires_safety_checker=False)
+    pipe = model('edit', StableDiffusionInpaintPipeline, unet=unet(), scheduler=ddim(), **made)
+    inpaint(pipe)
+    start, mask = colours('start', (48, 32)), box((48, 32), 20, 8, 40, 28)
+    loop(pipe, 'nothing', start, mask, fill='nothing')
+    loop(pipe, 'noise', start, mask, fill='noise')
+    ramp = Image.fromarray(np.tile(np.linspace(0, 255, 48).astype(np.uint8), (32, 1)))
+    loop(pipe, 'soft', start, remember('ramp', ramp).convert('L'), soft=True)
+    loop(pipe, 'mixed', start, ramp)
+    modes()
+    save(sys.argv[1], 'editing')
