@@ -132,11 +132,8 @@ fn fill_sees_the_mask() {
         let image = p.picture("start");
         move |request: &mut ImageRequest| {
             request.init = Some(Init {
-                image: image.clone(),
-                strength: 1.0,
                 mask: Some(mask.clone()),
-                mask_blur: 0.0,
-                mask_invert: false,
+                ..Init::new(image.clone(), 1.0)
             });
         }
     };
