@@ -256,6 +256,7 @@ fn solvers_of_one_equation_agree_in_the_limit() {
         NoiseSchedule::stable_diffusion(Prediction::Velocity),
         NoiseSchedule::flow(Shift::Fixed(3.0)),
         NoiseSchedule::flow(Shift::Dynamic {
+            linear: false,
             base: 0.5,
             max: 1.15,
             base_tokens: 256.0,

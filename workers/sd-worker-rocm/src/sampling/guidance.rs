@@ -5,11 +5,41 @@ use candle_core::{Result, Tensor, D};
 /// How strongly the prompt steers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guidance {
+    /// What keeps the length that it has in the prompt's own prediction.
+    pub length: Length,
     /// Up to 1 is the prompt's prediction alone; larger moves away from the negative prompt's.
     pub scale: f64,
     /// Share of the prediction that is scaled back to the spread of the prompt's own (Lin et al. 2024), against
     /// overexposure of zero-terminal-SNR models; 0 is off, 0.7 usual.
     pub rescale: f64,
+}
+
+/// Which vectors of a guided prediction keep the length that they have in the prompt's own prediction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Length {
+    /// None.
+    #[default]
+    Free,
+    /// Rows of latents, as Lumina 2's pipeline has it.
+    Rows,
+    /// All channels of patches of 2x2 latents, as Qwen-Image's has it.
+    Patches,
+}
+
+impl Length {
+    /// `(N, C, H, W)` to the vectors' lengths, of shapes that are broadcast to that.
+    fn of(self, x: &Tensor) -> Result<Option<Tensor>> {
+        let squares = match self {
+            Self::Free => return Ok(None),
+            Self::Rows => x.sqr()?.sum_keepdim(D::Minus1)?,
+            Self::Patches => {
+                let (_, _, height, width) = x.dims4()?;
+                let patches = (x.sqr()?.sum_keepdim(1)?.avg_pool2d(2)? * 4.0)?;
+                patches.upsample_nearest2d(height, width)?
+            }
+        };
+        squares.sqrt().map(Some)
+    }
 }
 
 impl Guidance {
@@ -24,6 +54,10 @@ impl Guidance {
     /// candle's.
     pub fn combine(&self, negative: &Tensor, positive: &Tensor) -> Result<Tensor> {
         let guided = (negative + ((positive - negative)? * self.scale)?)?;
+        let guided = match (self.length.of(positive)?, self.length.of(&guided)?) {
+            (Some(own), Some(now)) => guided.broadcast_mul(&(own / now)?)?,
+            _ => guided,
+        };
         if self.rescale == 0.0 {
             return Ok(guided);
         }
@@ -50,11 +84,47 @@ mod tests {
     use candle_core::Device;
 
     #[test]
+    fn lengths_are_kept() {
+        let cpu = &Device::Cpu;
+        let x = |factor: f64| {
+            let values: Vec<f32> = (0..48)
+                .map(|i| ((i * i) as f64 * factor).sin() as f32)
+                .collect();
+            Tensor::from_vec(values, (1, 3, 4, 4), cpu).unwrap()
+        };
+        let (negative, positive) = (x(0.37), x(0.91));
+        for length in [Length::Rows, Length::Patches] {
+            let guidance = Guidance {
+                length,
+                scale: 4.0,
+                rescale: 0.0,
+            };
+            let guided = guidance.combine(&negative, &positive).unwrap();
+            let apart = |of: Length| {
+                let lengths = |x: &Tensor| of.of(x).unwrap().unwrap();
+                let apart = (lengths(&guided) - lengths(&positive)).unwrap().abs();
+                apart
+                    .unwrap()
+                    .max_all()
+                    .unwrap()
+                    .to_scalar::<f32>()
+                    .unwrap()
+            };
+            assert!(apart(length) < 1e-5);
+            let other = [Length::Rows, Length::Patches]
+                .into_iter()
+                .find(|other| *other != length);
+            assert!(apart(other.unwrap()) > 0.1);
+        }
+    }
+
+    #[test]
     fn rescaled_guidance_has_the_prompts_spread() {
         let cpu = &Device::Cpu;
         let negative = Tensor::new(&[[0f32, 1., 2., 3.], [1., 0., 1., 0.]], cpu).unwrap();
         let positive = Tensor::new(&[[1f32, -1., 4., 2.], [0., 2., 0., 5.]], cpu).unwrap();
         let full = Guidance {
+            length: Length::Free,
             scale: 7.5,
             rescale: 1.0,
         };
@@ -64,6 +134,7 @@ mod tests {
             assert!((r - 1.0).abs() < 1e-5, "{r}");
         }
         let none = Guidance {
+            length: Length::Free,
             scale: 2.0,
             rescale: 0.0,
         };

@@ -25,8 +25,10 @@ pub enum Spacing {
 pub enum Shift {
     /// `s σ / (1 + (s - 1) σ)`.
     Fixed(f64),
-    /// `s = exp(mu)` with mu linear in the number of image tokens.
+    /// `s = exp(mu)`, or mu itself, with mu linear in the number of image tokens.
     Dynamic {
+        /// Whether it is mu itself.
+        linear: bool,
         /// mu at `base_tokens`.
         base: f64,
         /// mu at `max_tokens`.
@@ -65,6 +67,8 @@ pub struct NoiseSchedule {
     pub unknown: Option<String>,
     /// Whether the levels of `named` end where the spaced time steps do.
     pub(super) spaced_ends: bool,
+    /// Where a flow model's last step begins: the steps of its own schedule are stretched to that.
+    pub(super) terminal: Option<f64>,
 }
 
 impl NoiseSchedule {
@@ -83,6 +87,7 @@ impl NoiseSchedule {
             named: None,
             unknown: None,
             spaced_ends: false,
+            terminal: None,
         }
     }
 
@@ -101,6 +106,7 @@ impl NoiseSchedule {
             named: None,
             unknown: None,
             spaced_ends: false,
+            terminal: None,
         }
     }
 
@@ -210,13 +216,19 @@ impl Shift {
         match *self {
             Self::Fixed(s) => s,
             Self::Dynamic {
+                linear,
                 base,
                 max,
                 base_tokens,
                 max_tokens,
             } => {
                 let slope = (max - base) / (max_tokens - base_tokens);
-                (base + slope * (image_tokens as f64 - base_tokens)).exp()
+                let mu = base + slope * (image_tokens as f64 - base_tokens);
+                match linear {
+                    // Far outside of what it was made for it stays a shift.
+                    true => mu.max(1e-3),
+                    false => mu.exp(),
+                }
             }
         }
     }

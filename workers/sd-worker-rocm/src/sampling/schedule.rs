@@ -144,6 +144,10 @@ impl NoiseSchedule {
                 .map(|i| shifted(1.0 - i as f64 / steps as f64))
                 .collect(),
         };
+        let spaced = match self.terminal {
+            Some(terminal) => stretched(spaced, terminal),
+            None => spaced,
+        };
         let (smallest, largest) = match (self.ends_as_spaced(schedule), spaced.as_slice()) {
             (true, [largest, .., smallest]) => (*smallest, *largest),
             _ => (shifted(1.0 / train), 1.0),
@@ -249,6 +253,18 @@ fn distilled(train: usize, steps: usize) -> Vec<f64> {
     (0..steps)
         .map(|i| ((taught - i * taught / steps) * stride - 1) as f64)
         .collect()
+}
+
+/// Noise levels stretched away from 1, so that the last is `terminal`.
+fn stretched(sigmas: Vec<f64>, terminal: f64) -> Vec<f64> {
+    match sigmas.last().map(|last| (1.0 - last) / (1.0 - terminal)) {
+        Some(factor) if factor > 0.0 => {
+            let stretch = |sigma: f64| 1.0 - (1.0 - sigma) / factor;
+            sigmas.into_iter().map(stretch).collect()
+        }
+        // A single step begins with noise alone.
+        _ => sigmas,
+    }
 }
 
 fn karras(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {

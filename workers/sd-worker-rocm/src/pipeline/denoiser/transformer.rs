@@ -53,6 +53,7 @@ impl TransformerDenoiser {
     /// Guidance by a second evaluation.
     pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
         let guidance = Guidance {
+            length: self.family.guidance_length(),
             scale: self.family.guidance_scale(request),
             rescale: request.guidance_rescale,
         };

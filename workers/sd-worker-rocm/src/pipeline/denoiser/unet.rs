@@ -9,6 +9,7 @@ use crate::pipeline::module::Module;
 use crate::pipeline::picture;
 use crate::pipeline::text::Encoded;
 use crate::request::{Control, ImageRequest};
+use crate::sampling::guidance::Length;
 use crate::sampling::{Guidance, NoiseLevel};
 use crate::weights::folder::Folder;
 use crate::weights::Weights;
@@ -64,6 +65,7 @@ impl UNetDenoiser {
     /// Guidance by a second evaluation; distilled networks have it as a condition.
     pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
         let guidance = Guidance {
+            length: Length::Free,
             scale: request.guidance,
             rescale: request.guidance_rescale,
         };

@@ -19,6 +19,7 @@ use super::load::{TextModels, TextSource};
 use crate::info::Family;
 use crate::models::VarBuilder;
 use crate::request::ImageRequest;
+use crate::sampling::guidance::Length;
 use crate::sampling::{NoiseLevel, NoiseSchedule};
 use crate::weights::folder::Folder;
 use crate::weights::Weights;
@@ -153,6 +154,11 @@ pub trait TransformerFamily: Debug + Send + Sync {
     /// If the device fails.
     fn masked(&self, _mask: &Tensor, _latents: &Tensor) -> CandleResult<Tensor> {
         candle_core::bail!("the model takes no masks")
+    }
+
+    /// What keeps its length under guidance.
+    fn guidance_length(&self) -> Length {
+        Length::Free
     }
 
     /// Builds the network from tensors under diffusers' names.

@@ -150,8 +150,7 @@ const CLASSES: [Class; 12] = [
         spacing: Spacing::Trailing,
         spaced_ends: true,
         options: &[&[
-            ("time_shift_type", &["\"exponential\""]),
-            ("shift_terminal", &[]),
+            ("time_shift_type", &["\"exponential\"", "\"linear\""]),
             ("invert_sigmas", &["false"]),
             ("stochastic_sampling", &["false"]),
         ]],

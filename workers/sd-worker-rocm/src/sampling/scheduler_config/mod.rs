@@ -40,6 +40,8 @@ struct Config {
     use_beta_sigmas: bool,
     use_flow_sigmas: bool,
     flow_shift: f64,
+    time_shift_type: String,
+    shift_terminal: Option<f64>,
     lambda_min_clipped: Option<f64>,
 }
 
@@ -70,6 +72,8 @@ impl Default for Config {
             use_beta_sigmas: false,
             use_flow_sigmas: false,
             flow_shift: 1.0,
+            time_shift_type: "exponential".to_string(),
+            shift_terminal: None,
             lambda_min_clipped: None,
         }
     }
@@ -219,6 +223,7 @@ impl Config {
         }
         let shift = if self.use_dynamic_shifting {
             Shift::Dynamic {
+                linear: flow_class && self.time_shift_type == "linear",
                 base: self.base_shift.unwrap_or(0.5),
                 max: self.max_shift.unwrap_or(1.15),
                 base_tokens: self.base_image_seq_len.unwrap_or(256.0),
@@ -233,6 +238,7 @@ impl Config {
         let sound = match shift {
             Shift::Fixed(s) => s.is_finite() && s > 0.0,
             Shift::Dynamic {
+                linear: _,
                 base,
                 max,
                 base_tokens,
@@ -250,7 +256,16 @@ impl Config {
                 "scheduler_config.json: the shift is out of range".to_string(),
             ));
         }
+        // Only one class has it; 0 is as good as none.
+        let euler = self._class_name == "FlowMatchEulerDiscreteScheduler";
+        let terminal = self.shift_terminal.filter(|end| euler && *end != 0.0);
+        if terminal.is_some_and(|end| !(0.0..1.0).contains(&end)) {
+            return Err(Error::Usage(
+                "scheduler_config.json: shift_terminal is out of range".to_string(),
+            ));
+        }
         Ok(NoiseSchedule {
+            terminal,
             process: Process::Flow {
                 train_steps: self.num_train_timesteps,
                 shift,
@@ -282,8 +297,8 @@ mod tests {
             r#"{"beta_schedule": "exponential"}"#,
             r#"{"prediction_type": "colour"}"#,
             r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 0}"#,
-            r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift_terminal": 0.02}"#,
-            r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "time_shift_type": "linear"}"#,
+            r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift_terminal": 1.0}"#,
+            r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "time_shift_type": "cubic"}"#,
             r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "stochastic_sampling": true}"#,
             r#"{"_class_name": "EulerDiscreteScheduler", "use_karras_sigmas": true, "use_beta_sigmas": true}"#,
             r#"{"_class_name": "EulerDiscreteScheduler", "final_sigmas_type": "sigma_min"}"#,
@@ -318,6 +333,32 @@ mod tests {
             (None, Some("DEISMultistepScheduler"))
         );
         assert_eq!(of("{}").unknown, None);
+    }
+
+    /// diffusers' `FlowMatchEulerDiscreteScheduler.set_timesteps(sigmas=linspace(1, 1/4, 4), mu)` says so.
+    #[test]
+    fn shifts_of_either_type_and_stretched_to_an_end() {
+        let sigmas = |more: &str, tokens| {
+            let json = format!(
+                r#"{{"_class_name": "FlowMatchEulerDiscreteScheduler", "use_dynamic_shifting": true, "base_shift": 0.5, "max_shift": 0.9,
+                    "base_image_seq_len": 256, "max_image_seq_len": 8192{more}}}"#
+            );
+            let schedule = NoiseSchedule::from_config(&json).unwrap();
+            let levels = schedule.levels(Sampler::Euler, Schedule::Discrete, 4, tokens);
+            let levels = levels.unwrap();
+            levels.iter().map(|level| level.sigma).collect::<Vec<_>>()
+        };
+        let same = |ours: Vec<f64>, theirs: [f64; 4]| {
+            let close = ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 1e-6);
+            assert!(close && ours.len() == 5, "{ours:?} {theirs:?}");
+        };
+        same(sigmas("", 1024), [1.0, 0.8371702, 0.6315122, 0.36357]);
+        let linear = r#", "time_shift_type": "linear""#;
+        same(sigmas(linear, 1024), [1.0, 0.6177558, 0.3501048, 0.1522334]);
+        let terminal = r#", "shift_terminal": 0.02"#;
+        same(sigmas(terminal, 1024), [1.0, 0.7492682, 0.4325879, 0.02]);
+        let both = format!("{linear}{terminal}");
+        same(sigmas(&both, 4096), [1.0, 0.6083421, 0.2875555, 0.02]);
     }
 
     #[test]
