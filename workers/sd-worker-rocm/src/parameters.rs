@@ -65,7 +65,7 @@ impl Parameters {
             let loras: Vec<_> = request
                 .loras
                 .iter()
-                .map(|lora| format!("{}: {}", file_stem(&lora.name), lora.strength))
+                .map(|lora| format!("{}: {lora}", file_stem(&lora.name)))
                 .collect();
             settings.push(("Loras", loras.join(", ")));
         }

@@ -133,10 +133,11 @@ pub struct RequestArgs {
     #[arg(long, default_value = "stretch", value_parser = Fit::from_name, value_name = "NAME")]
     resize_mode: Fit,
 
-    /// A LoRA: a file, or a name in --lora-dir, with its strength; may be given several times. The prompt may have
-    /// <lora:NAME:STRENGTH>, too.
-    #[arg(long, value_delimiter = ',', value_parser = parse_lora, value_name = "NAME[=STRENGTH]")]
-    lora: Vec<Lora>,
+    /// A LoRA: a file, or a name in --lora-dir, with its strength and settings as in the prompt's
+    /// <lora:NAME:STRENGTH:SETTING=VALUE>: te and unet (strengths of text encoders and denoiser), start, stop (steps, or
+    /// shares with a point), blocks (IN04=0.5, up_blocks.1=0). May be given several times.
+    #[arg(long, value_delimiter = ',', value_parser = parse_lora, value_name = "NAME[=STRENGTH[:SETTING=VALUE…]]")]
+    lora: Vec<LoraArg>,
 
     /// A ControlNet: file or folder.
     #[arg(long, requires = "control_image", value_name = "PATH")]
@@ -169,25 +170,34 @@ pub struct RequestArgs {
     control_end: f64,
 }
 
-fn parse_lora(text: &str) -> std::result::Result<Lora, String> {
-    let (name, strength) = match text.rsplit_once('=') {
-        Some((name, strength)) => {
-            let strength = strength
-                .parse::<f64>()
-                .ok()
-                .filter(|strength| strength.is_finite());
-            let wrong = || format!("the strength of the LoRA {text:?} is not a number");
-            (name, strength.ok_or_else(wrong)?)
-        }
-        None => (text, 1.0),
+/// A LoRA of `--lora`, whose numbers of steps count only when the request is known.
+fn parse_lora(text: &str) -> std::result::Result<LoraArg, String> {
+    let (name, settings) = match text.split_once('=') {
+        Some((name, settings)) => (name, settings),
+        None => (text, ""),
     };
     if name.is_empty() {
         return Err(format!("{text:?} has no name of a LoRA"));
     }
-    Ok(Lora {
+    let arg = LoraArg {
         name: name.to_string(),
-        strength,
-    })
+        settings: settings.to_string(),
+    };
+    arg.lora(1).map(|_| arg)
+}
+
+/// A LoRA's name and what stands behind it.
+#[derive(Debug, Clone)]
+struct LoraArg {
+    name: String,
+    settings: String,
+}
+
+impl LoraArg {
+    fn lora(&self, steps: usize) -> std::result::Result<Lora, String> {
+        let parts = self.settings.split(':').filter(|part| !part.is_empty());
+        Lora::read(&self.name, &parts.collect::<Vec<_>>(), steps)
+    }
 }
 
 impl RequestArgs {
@@ -196,6 +206,8 @@ impl RequestArgs {
     /// # Errors
     /// [`Error::Usage`] for names that do not exist, values out of range and pictures that cannot be read.
     pub(super) fn request(&self, prompt: &str, info: &ModelInfo) -> Result<ValidRequest> {
+        let steps = self.steps.unwrap_or(info.defaults.steps);
+        let loras = self.lora.iter().map(|lora| lora.lora(steps));
         let fields = RequestFields {
             prompt: prompt.to_string(),
             negative_prompt: Some(self.negative_prompt.clone()),
@@ -217,7 +229,9 @@ impl RequestArgs {
                 .map(|path| Ok(image_io::to_rgb(&picture(path)?)))
                 .collect::<Result<_>>()?,
             keep_reference_size: self.keep_reference_size,
-            loras: self.lora.clone(),
+            loras: loras
+                .collect::<std::result::Result<_, _>>()
+                .map_err(Error::Usage)?,
             controls: self.controls()?,
             preview_every: None,
         };

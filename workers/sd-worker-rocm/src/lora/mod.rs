@@ -1,42 +1,28 @@
 //! Low-rank adaptations: read, and matched to a model's tensors.
 //!
-//! Kohya's and diffusers' (PEFT's) key names; linear layers and convolutions (LoCon), also with a core tensor.
+//! Names of kohya's, LyCORIS', diffusers' and PEFT's files; the kinds are in [`crate::models::change`].
 
+mod layer;
 mod names;
 mod scale;
+mod strength;
 
 pub use names::Network;
+pub use strength::Lora;
 
-use crate::models::low_rank::LowRank;
+use crate::models::change::Change;
 use crate::weights::Weights;
-use candle_core::{DType, Device};
+use candle_core::Device;
+use layer::{Layer, Reader};
 use names::Target;
 use scale::Scales;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use worker::{Error, Result};
 
-/// A low-rank adaptation to be merged for this request.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Lora {
-    /// A path to a safetensors file, or a name (without `.safetensors`) in the folders of LoRAs.
-    pub name: String,
-    /// Strength on the denoiser and the text encoders; 1 is as trained.
-    pub strength: f64,
-}
-
 /// PEFT's files.
 const PEFT_WEIGHTS: &str = "adapter_model.safetensors";
 const PEFT_CONFIG: &str = "adapter_config.json";
-
-/// What a LoRA adds to one layer: `up mid down * alpha / rank`.
-#[derive(Debug, Default)]
-struct Layer {
-    down: Option<String>,
-    up: Option<String>,
-    mid: Option<String>,
-    alpha: Option<String>,
-}
 
 /// A LoRA's file, its layers sorted by the network that they belong to.
 pub struct LoraFile {
@@ -62,7 +48,7 @@ pub struct Delta {
     /// The tensor.
     pub tensor: String,
     /// What is added to it.
-    pub change: LowRank,
+    pub change: Change,
 }
 
 impl LoraFile {
@@ -89,15 +75,10 @@ impl LoraFile {
         };
         let mut layers: BTreeMap<Target, Layer> = BTreeMap::new();
         for name in weights.names() {
-            let (target, factor) = names::parse(name).map_err(bad)?;
+            let is_there = |other: &str| weights.contains(other);
+            let (target, part) = names::parse(name, is_there).map_err(bad)?;
             let layer = layers.entry(target).or_default();
-            let place = match factor {
-                names::Factor::Down => &mut layer.down,
-                names::Factor::Up => &mut layer.up,
-                names::Factor::Mid => &mut layer.mid,
-                names::Factor::Alpha => &mut layer.alpha,
-            };
-            *place = Some(name.to_string());
+            layer.put(part, name.to_string());
         }
         Ok(Self {
             path: path.to_path_buf(),
@@ -142,14 +123,17 @@ impl LoraFile {
         &self.path
     }
 
-    /// What is to be added at `strength`, for a model whose networks have these tensors.
+    /// What is to be added as `lora` asks for to the networks that are wanted, of a model whose networks have these
+    /// tensors.
     ///
     /// # Errors
-    /// [`Error::BadModel`] if the LoRA changes layers that the model does not have, or in other shapes.
+    /// [`Error::BadModel`] if the LoRA changes layers that the model does not have, or in other shapes;
+    /// [`Error::Usage`] if `lora` names blocks that the model does not have.
     pub fn deltas(
         &self,
-        strength: f64,
+        lora: &Lora,
         networks: &[(Network, Vec<String>)],
+        wanted: impl Fn(Network) -> bool,
         device: &Device,
     ) -> Result<Vec<Delta>> {
         let bad = |reason: String| Error::BadModel {
@@ -169,57 +153,42 @@ impl LoraFile {
                 self.layers.len()
             )));
         }
+        let denoiser = networks.iter().find(|(n, _)| *n == Network::Denoiser);
+        let strengths = lora.strengths(denoiser.map_or(&[], |(_, names)| names))?;
+        let reader = Reader {
+            weights: &self.weights,
+            scales: &self.scales,
+            device,
+        };
         let mut deltas = Vec::new();
         for (target, layer) in &self.layers {
             let Some(tensors) = index.find(target) else {
                 continue;
             };
-            let wrong = |e| bad(format!("layer {target}: {e}"));
-            let change = self
-                .change(target, layer, strength, device)
-                .map_err(wrong)?;
+            let network = index.network(target.network);
+            if !wanted(network) {
+                continue;
+            }
             let shares: usize = tensors.iter().map(|(_, share)| share).sum();
             let mut first = 0;
             for (tensor, share) in tensors {
-                deltas.push(Delta {
-                    network: target.network,
-                    tensor,
-                    change: change.share(first, share, shares).map_err(wrong)?,
-                });
+                let strength = strengths.of(network, &tensor);
+                let wrong = |e| bad(format!("layer {target} ({}): {e}", layer.kind()));
+                // Without strength there is nothing to read.
+                let changes = match strength == 0.0 {
+                    true => Vec::new(),
+                    false => reader.changes(target, layer, strength).map_err(wrong)?,
+                };
+                for (of, change) in changes {
+                    deltas.push(Delta {
+                        network,
+                        tensor: index.tensor(network, &tensor, of).map_err(bad)?,
+                        change: change.share(first, share, shares).map_err(wrong)?,
+                    });
+                }
                 first += share;
             }
         }
         Ok(deltas)
-    }
-
-    fn change(
-        &self,
-        target: &Target,
-        layer: &Layer,
-        strength: f64,
-        device: &Device,
-    ) -> candle_core::Result<LowRank> {
-        let (Some(down), Some(up)) = (&layer.down, &layer.up) else {
-            candle_core::bail!("one of its two matrices is missing")
-        };
-        let load = |name: &str| {
-            self.weights
-                .load(name, DType::F32, device)
-                .map_err(candle_core::Error::wrap)
-        };
-        let (down, up) = (load(down)?, load(up)?);
-        let rank = down.dim(0)?;
-        let scale = match &layer.alpha {
-            Some(alpha) => {
-                let alpha = load(alpha)?.flatten_all()?.get(0)?.to_scalar::<f32>()?;
-                f64::from(alpha) / rank as f64
-            }
-            None => self.scales.factor(target, rank).unwrap_or(1.0),
-        };
-        Ok(LowRank {
-            up: (up.flatten_from(1)? * (strength * scale))?,
-            down: down.flatten_from(1)?,
-            core: layer.mid.as_deref().map(load).transpose()?,
-        })
     }
 }

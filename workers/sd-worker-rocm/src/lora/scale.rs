@@ -18,6 +18,8 @@ pub(super) struct Scales(BTreeMap<Network, Settings>);
 #[derive(Debug, Default)]
 struct Settings {
     alpha: Option<f64>,
+    /// The rank of layers that have none of their own.
+    rank: Option<f64>,
     /// Whether alpha is divided by the root of the rank.
     by_root: bool,
     /// Alphas of layers, by the ends of their names.
@@ -38,6 +40,7 @@ impl Scales {
             ("transformer.", Network::Denoiser),
             ("text_encoder.", Network::Text(0)),
             ("text_encoder_2.", Network::Text(1)),
+            ("text_encoder_3.", Network::Long(0)),
         ] {
             let own = all.iter().filter_map(|(name, value)| {
                 Some((name.strip_prefix(prefix)?.to_string(), value.clone()))
@@ -63,15 +66,24 @@ impl Scales {
         )])))
     }
 
+    /// The factor for a layer of whole matrices, which have no rank; nothing where nothing is said.
+    pub(super) fn of_full(&self, target: &Target) -> Option<f64> {
+        let rank = self.0.get(&target.network)?.rank?;
+        self.factor_of(target, rank)
+    }
+
     /// The factor for a layer of this rank; nothing where nothing is said.
     pub(super) fn factor(&self, target: &Target, rank: usize) -> Option<f64> {
+        self.factor_of(target, rank as f64)
+    }
+
+    fn factor_of(&self, target: &Target, rank: f64) -> Option<f64> {
         let settings = self.0.get(&target.network)?;
         let own = settings
             .patterns
             .iter()
             .find(|(end, _)| target.ends_with(end));
         let alpha = own.map(|(_, alpha)| *alpha).or(settings.alpha)?;
-        let rank = rank as f64;
         Some(alpha / if settings.by_root { rank.sqrt() } else { rank })
     }
 }
@@ -79,19 +91,20 @@ impl Scales {
 impl Settings {
     fn read(all: &Map<String, Value>) -> Result<Self, String> {
         let is_on = |name: &str| all.get(name).and_then(Value::as_bool).unwrap_or(false);
-        if is_on("use_dora") {
-            return Err(
-                "adaptations of kind DoRA are not implemented; LoRA and LoCon are".to_string(),
-            );
-        }
         let number = |name: &str, value: &Value| {
             let found = value.as_f64().filter(|alpha| alpha.is_finite());
             found.ok_or_else(|| format!("{name} is {value}, which is not a number"))
         };
-        let alpha = all.get("lora_alpha").filter(|alpha| !alpha.is_null());
+        // LoHa's and LoKr's settings have it without the prefix.
+        let given = |name: &str| all.get(name).filter(|value| !value.is_null());
+        let alpha = given("lora_alpha").or(given("alpha"));
         let patterns = all.get("alpha_pattern").and_then(Value::as_object);
         Ok(Self {
             alpha: alpha.map(|alpha| number("lora_alpha", alpha)).transpose()?,
+            rank: given("r")
+                .map(|r| number("r", r))
+                .transpose()?
+                .filter(|r| *r > 0.0),
             by_root: is_on("use_rslora"),
             patterns: patterns
                 .into_iter()
@@ -112,7 +125,7 @@ mod tests {
         let text = r#"{"unet.lora_alpha": 8, "unet.r": 4, "unet.alpha_pattern": {"attn2.to_k": 2},
             "text_encoder.lora_alpha": 3, "text_encoder.use_rslora": true}"#;
         let scales = Scales::of_metadata(text).unwrap();
-        let factor = |key: &str| scales.factor(&parse(key).unwrap().0, 4);
+        let factor = |key: &str| scales.factor(&parse(key, |_| false).unwrap().0, 4);
         assert_eq!(
             factor("unet.mid_block.attentions.0.attn1.to_q.lora_A.weight"),
             Some(2.0)
@@ -123,9 +136,6 @@ mod tests {
         );
         assert_eq!(factor("text_encoder.text_model.x.lora_A.weight"), Some(1.5));
         assert_eq!(factor("text_encoder_2.text_model.x.lora_A.weight"), None);
-        assert!(Scales::of_metadata(r#"{"unet.use_dora": true}"#)
-            .unwrap_err()
-            .contains("DoRA"));
         assert!(Scales::of_metadata(r#"{"unet.lora_alpha": "much"}"#).is_err());
         assert!(Scales::of_metadata("[]").is_err());
     }

@@ -30,6 +30,33 @@ impl LowRank {
         })
     }
 
+    /// Rows and columns of the product; the core's height and width belong to the columns.
+    ///
+    /// # Errors
+    /// If the matrices are none, or the core does not fit between them.
+    pub fn size(&self) -> Result<(usize, usize)> {
+        let ((outputs, rank), (own, inputs)) = (self.up.dims2()?, self.down.dims2()?);
+        let (p, q, more) = match &self.core {
+            None => (rank, rank, 1),
+            Some(core) => {
+                let (p, q, h, w) = core.dims4()?;
+                (p, q, h * w)
+            }
+        };
+        if (p, q) != (rank, own) {
+            candle_core::bail!(
+                "{:?} times {:?} with {:?} between",
+                self.up.dims(),
+                self.down.dims(),
+                self.core.as_ref().map(Tensor::dims)
+            )
+        }
+        match inputs.checked_mul(more) {
+            Some(columns) => Ok((outputs, columns)),
+            None => candle_core::bail!("a product of too many columns"),
+        }
+    }
+
     /// The product, with as many elements as the tensor to which it is added.
     ///
     /// # Errors

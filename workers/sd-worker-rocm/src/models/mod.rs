@@ -3,6 +3,7 @@
 //! Tensor names are those of diffusers and transformers; [`crate::weights`] translates other layouts.
 
 pub mod attention;
+pub mod change;
 pub mod clip;
 pub mod clip_vision;
 pub mod codec;

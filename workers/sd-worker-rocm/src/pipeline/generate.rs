@@ -60,7 +60,7 @@ impl Pipeline {
         let request = edit.as_ref().map_or(&**request, |edit| &edit.request);
         let mut timings = Timings::default();
         let begun = Instant::now();
-        self.set_loras(&request.loras)?;
+        self.set_loras(request)?;
         timings.lora = begun.elapsed();
 
         if progress(tell(Stage::Encode, 0, request.steps)).is_break() {

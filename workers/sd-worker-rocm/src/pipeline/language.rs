@@ -58,7 +58,7 @@ pub struct LanguageModel {
 
 /// A language model at work.
 pub struct LanguageText {
-    module: Module<Language>,
+    pub(super) module: Module<Language>,
     tokenizer: Tokenizer,
     question: Question,
     /// The token that fills prompts up.

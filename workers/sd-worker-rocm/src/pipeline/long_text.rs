@@ -2,6 +2,7 @@
 
 use super::language::{last_but_one, LanguageModel, LanguageText, Question};
 use super::module::Module;
+use crate::models::change::Change;
 use crate::models::config::within;
 use crate::models::language::LanguageConfig;
 use crate::models::t5::T5Encoder;
@@ -249,6 +250,37 @@ impl LongText {
             network.forward(&ids)?.to_dtype(DType::F32)
         };
         encode().map_err(Error::candle("encoding the prompt"))
+    }
+
+    /// Names of the tensors.
+    pub fn names(&self) -> Vec<String> {
+        let names = |names: &mut dyn Iterator<Item = &str>| names.map(String::from).collect();
+        match self {
+            Self::T5 { module, .. } => names(&mut module.names()),
+            Self::Language(text) => names(&mut text.module.names()),
+        }
+    }
+
+    /// As [`Module::add`].
+    ///
+    /// # Errors
+    /// Those of [`Module::add`].
+    pub fn add(&mut self, name: &str, change: &Change) -> candle_core::Result<()> {
+        match self {
+            Self::T5 { module, .. } => module.add(name, change),
+            Self::Language(text) => text.module.add(name, change),
+        }
+    }
+
+    /// As [`Module::restore`].
+    ///
+    /// # Errors
+    /// Those of [`Module::restore`].
+    pub fn restore(&mut self) -> Result<()> {
+        match self {
+            Self::T5 { module, .. } => module.restore(),
+            Self::Language(text) => text.module.restore(),
+        }
     }
 
     /// Not needed for now.

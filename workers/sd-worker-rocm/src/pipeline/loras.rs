@@ -1,71 +1,143 @@
 //! The LoRAs of a request, merged into the networks and undone.
 
+use super::denoiser::Part;
 use super::Pipeline;
-use crate::lora::{Lora, LoraFile, Network};
+use crate::lora::{Delta, Lora, LoraFile, Network};
+use crate::models::change::Change;
+use crate::request::ImageRequest;
 use worker::fault::of_file;
 use worker::Result;
 
+/// What is merged at the moment. The text encoders, which run once, have all LoRAs of a request; the denoiser has those
+/// that act in the present step.
+#[derive(Default)]
+pub(super) struct Merged {
+    text: Vec<Lora>,
+    denoiser: Vec<Lora>,
+}
+
+impl Merged {
+    /// Whether all networks are as in their files.
+    #[cfg(all(test, feature = "built-in-model"))]
+    pub(super) fn is_empty(&self) -> bool {
+        self.text.is_empty() && self.denoiser.is_empty()
+    }
+}
+
+/// Some of a model's networks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Networks {
+    Text,
+    Denoiser,
+}
+
+impl Networks {
+    fn have(self, network: Network) -> bool {
+        (network == Network::Denoiser) == (self == Self::Denoiser)
+    }
+}
+
+/// The LoRAs that act in a part of the run.
+pub(super) fn active(loras: &[Lora], part: Part) -> Vec<Lora> {
+    let acts = |lora: &&Lora| part.lies_within((lora.start, lora.end));
+    loras.iter().filter(acts).cloned().collect()
+}
+
 impl Pipeline {
-    /// Merges the LoRAs of a request and undoes those of the one before.
-    pub(super) fn set_loras(&mut self, wanted: &[Lora]) -> Result<()> {
-        if self.loras == wanted {
-            return Ok(());
+    /// Merges the LoRAs of a request, as they are at the beginning of its steps, and undoes those of the one before.
+    pub(super) fn set_loras(&mut self, request: &ImageRequest) -> Result<()> {
+        let first = Part {
+            step: 0,
+            steps: request.steps,
+        };
+        let wanted = &request.loras;
+        if self.merged.text != *wanted {
+            self.text.forget();
+            self.merge(Networks::Text, wanted)?;
         }
+        let set = self.set_denoiser_loras(&active(wanted, first));
+        if set.is_err() {
+            self.text.forget();
+            self.restore(Networks::Text)?;
+        }
+        set.map(|_| ())
+    }
+
+    /// Merges LoRAs into the denoiser and undoes those before; whether anything has changed.
+    pub(super) fn set_denoiser_loras(&mut self, wanted: &[Lora]) -> Result<bool> {
+        let changes = self.merged.denoiser != wanted;
+        if changes {
+            self.merge(Networks::Denoiser, wanted)?;
+        }
+        Ok(changes)
+    }
+
+    fn merge(&mut self, networks: Networks, wanted: &[Lora]) -> Result<()> {
         let files = wanted
             .iter()
             .map(|lora| {
                 let path = LoraFile::find(&lora.name, &self.options.lora_dirs)?;
-                Ok((LoraFile::open(&path)?, lora.strength))
+                Ok((LoraFile::open(&path)?, lora))
             })
             .collect::<Result<Vec<_>>>()?;
-        self.text.forget();
-        self.restore()?;
-        let merged = self.merge(&files);
+        self.restore(networks)?;
+        let merged = self.merge_files(networks, &files);
         match merged {
-            Ok(()) => self.loras = wanted.to_vec(),
+            Ok(()) => *self.merged(networks) = wanted.to_vec(),
             // Half of a LoRA is worse than none.
-            Err(_) => self.restore()?,
+            Err(_) => self.restore(networks)?,
         }
         merged
     }
 
-    fn restore(&mut self) -> Result<()> {
-        self.loras.clear();
-        self.denoiser.restore()?;
-        if let Some(second) = &mut self.second {
-            second.restore()?;
+    fn merged(&mut self, networks: Networks) -> &mut Vec<Lora> {
+        match networks {
+            Networks::Text => &mut self.merged.text,
+            Networks::Denoiser => &mut self.merged.denoiser,
         }
-        for tower in &mut self.text.towers {
-            tower.module.restore()?;
+    }
+
+    fn restore(&mut self, networks: Networks) -> Result<()> {
+        self.merged(networks).clear();
+        match networks {
+            Networks::Denoiser => {
+                self.denoiser.restore()?;
+                if let Some(second) = &mut self.second {
+                    second.restore()?;
+                }
+            }
+            Networks::Text => self.text.restore()?,
         }
         Ok(())
     }
 
-    fn merge(&mut self, files: &[(LoraFile, f64)]) -> Result<()> {
+    fn merge_files(&mut self, networks: Networks, files: &[(LoraFile, &Lora)]) -> Result<()> {
         if files.is_empty() {
             return Ok(());
         }
-        let mut networks = vec![(Network::Denoiser, self.denoiser.names())];
-        for (i, tower) in self.text.towers.iter().enumerate() {
-            let names = tower.module.names().map(String::from).collect();
-            networks.push((Network::Text(i), names));
-        }
-        for (file, strength) in files {
-            for delta in file.deltas(*strength, &networks, &self.place.denoiser)? {
-                let added = match delta.network {
-                    Network::Denoiser => {
-                        let second = self.second.as_mut();
-                        let mut denoisers = std::iter::once(&mut self.denoiser).chain(second);
-                        denoisers
-                            .try_for_each(|denoiser| denoiser.add(&delta.tensor, &delta.change))
-                    }
-                    Network::Text(i) => {
-                        self.text.towers[i].module.add(&delta.tensor, &delta.change)
-                    }
-                };
-                added.map_err(of_file("merging a LoRA", file.path()))?;
+        let mut names = self.text.names();
+        names.push((Network::Denoiser, self.denoiser.names()));
+        for (file, lora) in files {
+            let wanted = |network| networks.have(network);
+            for delta in file.deltas(lora, &names, wanted, &self.place.denoiser)? {
+                let Delta {
+                    network,
+                    tensor,
+                    change,
+                } = delta;
+                self.add(network, &tensor, &change)
+                    .map_err(of_file("merging a LoRA", file.path()))?;
             }
         }
         Ok(())
+    }
+
+    fn add(&mut self, network: Network, tensor: &str, change: &Change) -> candle_core::Result<()> {
+        if network != Network::Denoiser {
+            return self.text.add(network, tensor, change);
+        }
+        let second = self.second.as_mut();
+        let mut denoisers = std::iter::once(&mut self.denoiser).chain(second);
+        denoisers.try_for_each(|denoiser| denoiser.add(tensor, change))
     }
 }

@@ -56,8 +56,8 @@ pub struct Pipeline {
     /// Pixels a latent, each way.
     factor: usize,
     options: PipelineOptions,
-    /// Merged at the moment.
-    loras: Vec<Lora>,
+    /// LoRAs in its networks.
+    merged: loras::Merged,
 }
 
 impl Pipeline {

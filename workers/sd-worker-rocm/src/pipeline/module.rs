@@ -1,5 +1,6 @@
 //! A network with its weights: built where it runs, changed and restored tensor by tensor.
 
+use crate::models::change::Change;
 use crate::models::low_rank::{Adapter, LowRank};
 use crate::models::VarBuilder;
 use crate::weights::Weights;
@@ -91,7 +92,8 @@ impl<M> Module<M> {
 
     fn build(&mut self) -> Result<Arc<M>> {
         for name in self.weights.quantized() {
-            if !self.quantized.contains_key(name) {
+            // A copy that adaptations have widened stands for it.
+            if !self.quantized.contains_key(name) && !self.tensors.contains_key(name) {
                 let matrix = self.weights.load_quantized(name, &self.device)?;
                 self.quantized.insert(name.to_string(), Arc::new(matrix));
             }
@@ -153,7 +155,8 @@ impl<M> Module<M> {
     /// Names of the tensors.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let plain = self.tensors.keys().map(String::as_str);
-        plain.chain(self.weights.quantized())
+        let widened = |name: &&str| !self.tensors.contains_key(*name);
+        plain.chain(self.weights.quantized().filter(move |name| widened(name)))
     }
 
     /// A tensor as it is now.
@@ -162,41 +165,84 @@ impl<M> Module<M> {
         self.tensors.get(name)
     }
 
-    /// Adds `change` to a tensor; the sum is rounded once. A quantized matrix stays as it is: `change` is applied
-    /// beside it when the network runs.
+    /// Adds `change` to a tensor; the sum is rounded once. A quantized matrix stays as it is under a change of low rank,
+    /// which is applied beside it when the network runs; for other kinds it becomes one of the network's arithmetic. What
+    /// a change makes of the weight itself, it makes of that in the file.
     ///
     /// # Errors
     /// If there is no such tensor, or the sizes differ.
-    pub fn add(&mut self, name: &str, change: &LowRank) -> candle_core::Result<()> {
-        if self.weights.is_quantized(name) {
-            let shape = self.weights.shape(name).unwrap_or_default();
-            if shape != [change.up.dim(0)?, change.down.dim(1)?] || change.core.is_some() {
-                candle_core::bail!(
-                    "{name} is a matrix of shape {shape:?}; the change is {:?} times {:?}",
-                    change.up.dims(),
-                    change.down.dims()
-                )
+    pub fn add(&mut self, name: &str, change: &Change) -> candle_core::Result<()> {
+        let plain = self.tensors.contains_key(name);
+        match change {
+            Change::LowRank(change) if self.weights.is_quantized(name) && !plain => {
+                self.add_beside(name, change)?;
             }
-            let change = LowRank {
-                up: change.up.to_device(&self.home)?,
-                down: change.down.to_device(&self.home)?,
-                core: None,
-            };
-            self.adapters
-                .entry(name.to_string())
-                .or_default()
-                .push(change);
-        } else {
-            let Some(tensor) = self.tensors.get_mut(name) else {
-                candle_core::bail!("there is no tensor {name}")
-            };
-            let delta = change.product()?.to_device(&self.home)?;
-            let delta = delta.reshape(tensor.shape())?;
-            *tensor = (tensor.to_dtype(DType::F32)? + delta)?.to_dtype(self.dtype)?;
+            _ => {
+                let now = self.tensors.get(name);
+                let now = now.map(|now| now.to_dtype(DType::F32)).transpose()?;
+                let sum = match now {
+                    Some(now) if !change.is_of_weight() => (&now + change.delta(&now)?)?,
+                    now => {
+                        let file = self.in_file(name)?;
+                        let now = match now {
+                            Some(now) => now,
+                            None => {
+                                let beside = self.adapters.remove(name).unwrap_or_default();
+                                let add = |sum: Tensor, change: LowRank| {
+                                    &sum + change.product()?.reshape(sum.shape())?
+                                };
+                                beside.into_iter().try_fold(file.clone(), add)?
+                            }
+                        };
+                        (now + change.delta(&file)?)?
+                    }
+                };
+                let sum = sum.to_dtype(self.dtype)?;
+                self.tensors.insert(name.to_string(), sum);
+                self.quantized.remove(name);
+            }
         }
         self.changed.insert(name.to_string());
         self.network = None;
         Ok(())
+    }
+
+    fn add_beside(&mut self, name: &str, change: &LowRank) -> candle_core::Result<()> {
+        let shape = self.weights.shape(name).unwrap_or_default();
+        if shape != [change.up.dim(0)?, change.down.dim(1)?] || change.core.is_some() {
+            candle_core::bail!(
+                "{name} is a matrix of shape {shape:?}; the change is {:?} times {:?}",
+                change.up.dims(),
+                change.down.dims()
+            )
+        }
+        let change = LowRank {
+            up: change.up.to_device(&self.home)?,
+            down: change.down.to_device(&self.home)?,
+            core: None,
+        };
+        self.adapters
+            .entry(name.to_string())
+            .or_default()
+            .push(change);
+        Ok(())
+    }
+
+    /// A tensor as the network reads it from its file, in f32; of a quantized matrix the numbers that it stands for.
+    fn in_file(&self, name: &str) -> candle_core::Result<Tensor> {
+        if !self.weights.is_quantized(name) {
+            let tensor = self.weights.load(name, self.dtype, &self.home);
+            return tensor
+                .map_err(candle_core::Error::wrap)?
+                .to_dtype(DType::F32);
+        }
+        let matrix = self.weights.load_quantized(name, &self.device);
+        let matrix = matrix.map_err(candle_core::Error::wrap)?;
+        let wide = matrix.dequantize(&self.device)?.to_device(&self.home)?;
+        match self.weights.factor(name) {
+            Some(factor) => wide * f64::from(factor),
+            None => Ok(wide),
+        }
     }
 
     /// Makes every changed tensor what it is in the file.
@@ -206,7 +252,11 @@ impl<M> Module<M> {
     pub fn restore(&mut self) -> Result<()> {
         while let Some(name) = self.changed.pop_first() {
             self.network = None;
-            if self.adapters.remove(&name).is_some() {
+            let beside = self.adapters.remove(&name).is_some();
+            if self.weights.is_quantized(&name) {
+                self.tensors.remove(&name);
+            }
+            if beside || self.weights.is_quantized(&name) {
                 continue;
             }
             let tensor = self.weights.load(&name, self.dtype, &self.home)?;

@@ -1,6 +1,7 @@
 //! Two whole models on two devices that make one picture together.
 
 use super::{Generated, Pipeline, Progress};
+use crate::lora::Lora;
 use crate::request::ValidRequest;
 use std::ops::ControlFlow;
 use worker::Result;
@@ -17,10 +18,12 @@ impl Pipeline {
         request: &ValidRequest,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated> {
-        if !self.is_guided(request) {
+        // LoRAs that come and go are one model's business.
+        let stay = request.loras.iter().all(Lora::is_always_active);
+        if !self.is_guided(request) || !stay {
             return self.generate(request, progress);
         }
-        other.set_loras(&request.loras)?;
+        other.set_denoiser_loras(&request.loras)?;
         let generated = self.generate_with(Some(&mut other.denoiser), request, progress);
         other.denoiser.rest();
         generated

@@ -130,10 +130,7 @@ fn loras_are_merged_as_written_and_undone_bit_for_bit() {
     let mut go_on = |_| ControlFlow::Continue(());
     let plain = pipeline.draw(&request(vec![]), &mut go_on).unwrap();
 
-    let lora = |name: &str, strength| Lora {
-        name: name.to_string(),
-        strength,
-    };
+    let lora = |name: &str, strength| Lora::new(name, strength);
     let both = vec![lora("kohya", 0.5), lora(peft.to_str().unwrap(), 0.25)];
     let changed = pipeline.draw(&request(both), &mut go_on).unwrap();
     assert_ne!(plain.images, changed.images);
@@ -204,7 +201,10 @@ fn loras_of_other_models_are_refused_and_leave_no_trace() {
             ),
         ],
     );
-    let loha = files.save("loha", &[("lora_unet_x.hada_w1_a", matrix(1, 1, 0))]);
+    let oft = files.save(
+        "oft",
+        &[("base_model.model.x.oft_R.weight", matrix(1, 1, 0))],
+    );
     let pickle = files.folder.path().join("old.pt");
     std::fs::write(&pickle, b"PK\x03\x04").unwrap();
     let mut pipeline = Pipeline::builtin(&Device::Cpu, PipelineOptions::default()).unwrap();
@@ -212,16 +212,13 @@ fn loras_of_other_models_are_refused_and_leave_no_trace() {
     for (path, reason) in [
         (other, "another kind of model"),
         (narrow, "merging a LoRA"),
-        (loha, "LoHa"),
+        (oft, "OFT of PEFT"),
         (pickle, "pickle"),
     ] {
-        let lora = Lora {
-            name: path.to_str().unwrap().to_string(),
-            strength: 1.0,
-        };
+        let lora = Lora::new(path.to_str().unwrap(), 1.0);
         let error = pipeline.draw(&request(vec![lora]), &mut go_on).unwrap_err();
         assert!(error.to_string().contains(reason), "{error}");
-        assert!(pipeline.loras.is_empty());
+        assert!(pipeline.merged.is_empty());
     }
 }
 

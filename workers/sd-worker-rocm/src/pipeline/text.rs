@@ -2,6 +2,8 @@
 
 use super::long_text::LongText;
 use super::module::Module;
+use crate::lora::Network;
+use crate::models::change::Change;
 use crate::models::clip::{ClipConfig, ClipTextEncoder};
 use crate::prompt::{apply_weights, chunk, pad_to, Chunk, ChunkOptions, ClipTokenizer, Tokenize};
 use crate::textual_inversion::Concept;
@@ -258,6 +260,40 @@ impl TextStage {
             compose,
             cache: Vec::new(),
         }
+    }
+
+    /// Names of the networks' tensors.
+    pub fn names(&self) -> Vec<(Network, Vec<String>)> {
+        let towers = self.towers.iter().enumerate().map(|(i, tower)| {
+            let names = tower.module.names().map(String::from).collect();
+            (Network::Text(i), names)
+        });
+        let long = self.long.iter().enumerate();
+        let long = long.map(|(i, long)| (Network::Long(i), long.names()));
+        towers.chain(long).collect()
+    }
+
+    /// As [`Module::add`].
+    ///
+    /// # Errors
+    /// Those of [`Module::add`]; if there is no such network.
+    pub fn add(&mut self, network: Network, name: &str, change: &Change) -> CandleResult<()> {
+        match network {
+            Network::Text(i) if i < self.towers.len() => self.towers[i].module.add(name, change),
+            Network::Long(i) if i < self.long.len() => self.long[i].add(name, change),
+            other => candle_core::bail!("the model has no text encoder {other:?}"),
+        }
+    }
+
+    /// As [`Module::restore`], of all networks.
+    ///
+    /// # Errors
+    /// Those of [`Module::restore`].
+    pub fn restore(&mut self) -> Result<()> {
+        for tower in &mut self.towers {
+            tower.module.restore()?;
+        }
+        self.long.iter_mut().try_for_each(LongText::restore)
     }
 
     /// Forgets encoded prompts, after a tower has changed.

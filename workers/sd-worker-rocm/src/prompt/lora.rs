@@ -2,43 +2,42 @@
 
 use crate::lora::Lora;
 
-/// The prompt without its LoRA marks, and what they ask for. A mark that cannot be read stays as text.
-pub fn take_loras(prompt: &str) -> (String, Vec<Lora>) {
+/// How a mark begins.
+const MARK: &str = "<lora:";
+
+/// The prompt without its LoRA marks, and what they ask for; numbers of steps are of so many. A mark without an end or a
+/// name stays as text.
+///
+/// # Errors
+/// Says what of a mark cannot be read.
+pub fn take_loras(prompt: &str, steps: usize) -> Result<(String, Vec<Lora>), String> {
     let mut text = String::new();
     let mut loras = Vec::new();
     let mut rest = prompt;
-    while let Some(start) = rest.find("<lora:") {
+    while let Some(start) = rest.find(MARK) {
         let (before, mark) = rest.split_at(start);
         text.push_str(before);
-        match mark
-            .find('>')
-            .and_then(|end| Some((end, read(&mark[6..end])?)))
-        {
-            Some((end, lora)) => {
-                loras.push(lora);
-                rest = &mark[end + 1..];
+        let inside = mark.find('>').map(|end| &mark[MARK.len()..end]);
+        match inside.and_then(|inside| Some((inside, name(inside)?))) {
+            Some((inside, (name, parts))) => {
+                loras.push(Lora::read(name, &parts, steps)?);
+                rest = &mark[MARK.len() + inside.len() + 1..];
             }
             None => {
-                text.push_str(&mark[..6]);
-                rest = &mark[6..];
+                text.push_str(MARK);
+                rest = &mark[MARK.len()..];
             }
         }
     }
     text.push_str(rest);
-    (text, loras)
+    Ok((text, loras))
 }
 
-fn read(mark: &str) -> Option<Lora> {
+/// A mark's name and the parts behind it.
+fn name(mark: &str) -> Option<(&str, Vec<&str>)> {
     let mut parts = mark.split(':');
-    let name = parts.next().filter(|name| !name.is_empty())?;
-    let strength = match parts.next() {
-        None => 1.0,
-        Some(strength) => strength.parse().ok().filter(|s: &f64| s.is_finite())?,
-    };
-    Some(Lora {
-        name: name.to_string(),
-        strength,
-    })
+    let name = parts.next()?.trim().trim_matches('"');
+    (!name.is_empty()).then(|| (name, parts.collect()))
 }
 
 #[cfg(test)]
@@ -47,12 +46,15 @@ mod tests {
 
     #[test]
     fn marks() {
-        let (text, loras) = take_loras("a <lora:ink:0.5>cat<lora:x>, <lora:> <lora:y:much> <lora");
-        assert_eq!(text, "a cat, <lora:> <lora:y:much> <lora");
-        let found: Vec<_> = loras
-            .iter()
-            .map(|l| (l.name.as_str(), l.strength))
-            .collect();
-        assert_eq!(found, [("ink", 0.5), ("x", 1.0)]);
+        let (text, loras) = take_loras(
+            "a <lora:ink:0.5>cat<lora:x>, <lora:> <lora:y:1:step=5-10> <lora",
+            20,
+        )
+        .unwrap();
+        assert_eq!(text, "a cat, <lora:>  <lora");
+        let found: Vec<_> = loras.iter().map(|l| format!("{} {l}", l.name)).collect();
+        assert_eq!(found, ["ink 0.5", "x 1", "y 1:start=0.25:stop=0.5"]);
+        let error = take_loras("<lora:y:much>", 20).unwrap_err();
+        assert!(error.contains("much"), "{error}");
     }
 }

@@ -151,7 +151,9 @@ impl RequestFields {
         let init = self.init;
         let outpainted = init.as_ref().and_then(InitFields::outpainted);
         let (width, height) = outpainted.unwrap_or((model.width, model.height));
-        let (prompt, marked) = take_loras(&self.prompt);
+        let steps = self.steps.unwrap_or(model.steps);
+        let (prompt, marked) =
+            take_loras(&self.prompt, steps).map_err(|e| InvalidRequest::new("prompt", e))?;
         let mut loras = self.loras;
         loras.extend(marked);
         Ok(ImageRequest {

@@ -179,7 +179,12 @@ impl ImageRequest {
         let count = self.loras.len();
         within("loras", "the number of LoRAs", count, 0..=limits.max_loras)?;
         for lora in &self.loras {
-            within("loras", "a LoRA's strength", lora.strength, LORA_STRENGTH)?;
+            lora.check().map_err(|e| InvalidRequest::new("loras", e))?;
+            let blocks = lora.blocks.iter().map(|(_, factor)| *factor);
+            let strengths = [lora.strength].into_iter().chain(lora.text_strength);
+            for strength in strengths.chain(blocks) {
+                within("loras", "a LoRA's strength", strength, LORA_STRENGTH)?;
+            }
         }
         self.check_references(info, limits)?;
         self.check_controls(info, limits)?;

@@ -18,6 +18,7 @@ use axum::Json;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Value};
+use std::collections::BTreeMap;
 use worker::http::sse::{self, Encoding, Frames, Protocol};
 use worker::http::{ApiError, JsonBody};
 use worker::serve::{Model, Route};
@@ -111,15 +112,28 @@ struct Body {
 #[derive(Debug, Deserialize, JsonSchema)]
 struct LoraBody {
     path: String,
+    /// On the denoiser, and on the text encoders where text_strength is left out.
     #[serde(default = "one")]
     strength: f64,
+    text_strength: Option<f64>,
+    /// Factors of the strength by blocks of the denoiser: the beginnings of tensors' names, or IN04, MID, OUT03, BASE.
+    #[serde(default)]
+    blocks: BTreeMap<String, f64>,
+    /// Shares of the steps, 0 to 1, between which it acts on the denoiser.
+    #[serde(default)]
+    start: f64,
+    #[serde(default = "one")]
+    end: f64,
 }
 
 impl From<LoraBody> for Lora {
     fn from(body: LoraBody) -> Self {
         Self {
-            name: body.path,
-            strength: body.strength,
+            text_strength: body.text_strength,
+            blocks: body.blocks.into_iter().collect(),
+            start: body.start,
+            end: body.end,
+            ..Self::new(body.path, body.strength)
         }
     }
 }

@@ -51,7 +51,7 @@ impl LoraFolders {
         match found {
             Some((_, path)) => Ok(Lora {
                 name: path.display().to_string(),
-                strength: lora.strength,
+                ..lora.clone()
             }),
             None => {
                 let names: Vec<_> = known.iter().map(|(name, _)| name.as_str()).collect();

@@ -185,10 +185,7 @@ fn two_devices_follow_what_a_request_asks_for() {
         ..request("a red circle", 1)
     };
     let lora = |strength| ImageRequest {
-        loras: vec![Lora {
-            name: "odd".to_string(),
-            strength,
-        }],
+        loras: vec![Lora::new("odd", strength)],
         ..plain.clone()
     };
     let unguided = ImageRequest {

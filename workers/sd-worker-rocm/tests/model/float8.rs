@@ -346,10 +346,7 @@ fn loras_beside_8_bits() {
     }
     let path = p.place().join("lora.safetensors");
     candle_core::safetensors::save(&lora, &path).unwrap();
-    let lora = Lora {
-        name: path.to_str().unwrap().to_string(),
-        strength: 2.0,
-    };
+    let lora = Lora::new(path.to_str().unwrap(), 2.0);
     let mut request = p.request("flux");
     request.steps = 1;
     let mut draw = |pipeline: &mut Pipeline, loras: &[Lora]| -> RgbImage {

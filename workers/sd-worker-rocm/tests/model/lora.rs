@@ -102,10 +102,7 @@ fn write_lora(p: &Pipelines) -> Lora {
     }
     let path = p.place().join("lora.safetensors");
     candle_core::safetensors::save(&tensors, &path).unwrap();
-    Lora {
-        name: path.to_str().unwrap().to_string(),
-        strength: 2.0,
-    }
+    Lora::new(path.to_str().unwrap(), 2.0)
 }
 
 #[test]
@@ -209,10 +206,7 @@ fn names_of_the_original() {
         request.loras = lora.map_or(Vec::new(), |(name, tensors)| {
             let path = p.place().join(format!("{name}.safetensors"));
             candle_core::safetensors::save(tensors, &path).unwrap();
-            vec![Lora {
-                name: path.to_str().unwrap().to_string(),
-                strength: 2.0,
-            }]
+            vec![Lora::new(path.to_str().unwrap(), 2.0)]
         });
         pipeline
             .draw(&request, &mut go_on)
@@ -246,10 +240,7 @@ fn names_of_the_original() {
     let config = r#"{"peft_type": "LORA", "r": 3, "lora_alpha": 6, "lora_dropout": NaN}"#;
     std::fs::write(folders[1].join("adapter_config.json"), config).unwrap();
     for folder in folders {
-        request.loras = vec![Lora {
-            name: folder.to_str().unwrap().to_string(),
-            strength: 1.0,
-        }];
+        request.loras = vec![Lora::new(folder.to_str().unwrap(), 1.0)];
         let drawn = pipeline.draw(&request, &mut go_on).unwrap();
         assert_eq!(drawn.images[0], expected, "{}", folder.display());
     }

@@ -13,6 +13,7 @@ mod hashed;
 mod language;
 mod language_transformers;
 mod lora;
+mod lora_kinds;
 mod networks;
 mod packed;
 mod parity;

@@ -178,10 +178,7 @@ fn impossible_requests_are_refused_with_a_reason() {
         ("guidance rescale", |r| r.guidance_rescale = 2.0),
         ("steps", |r| r.steps = 0),
         ("no LoRA", |r| {
-            r.loras = vec![Lora {
-                name: "../../etc/passwd.x".to_string(),
-                strength: 1.0,
-            }]
+            r.loras = vec![Lora::new("../../etc/passwd.x", 1.0)]
         }),
     ];
     for (reason, change) in cases {

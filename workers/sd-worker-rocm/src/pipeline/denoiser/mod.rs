@@ -8,7 +8,7 @@ pub mod unet;
 pub use guided::{Halves, Run};
 pub use run::{Conditions, Part, Setting};
 
-use crate::models::low_rank::LowRank;
+use crate::models::change::Change;
 use crate::request::ImageRequest;
 use crate::sampling::Guidance;
 use candle_core::{Device, Result as CandleResult, Tensor};
@@ -136,7 +136,7 @@ impl Denoiser {
     ///
     /// # Errors
     /// Those of [`crate::pipeline::module::Module::add`].
-    pub fn add(&mut self, name: &str, change: &LowRank) -> CandleResult<()> {
+    pub fn add(&mut self, name: &str, change: &Change) -> CandleResult<()> {
         match self {
             Self::UNet(unet) => unet.module.add(name, change),
             Self::Transformer(transformer) => transformer.add(name, change),

@@ -1,7 +1,7 @@
 //! Diffusion transformers as denoisers.
 
 use super::run::{Evaluate, Part, Prompts, Setting};
-use crate::models::low_rank::LowRank;
+use crate::models::change::Change;
 use crate::pipeline::families::{Evaluation, Inputs, Network, TransformerFamily};
 use crate::pipeline::module::Module;
 use crate::pipeline::text::Encoded;
@@ -127,7 +127,7 @@ impl TransformerDenoiser {
     ///
     /// # Errors
     /// Those of [`Module::add`].
-    pub fn add(&mut self, name: &str, change: &LowRank) -> CandleResult<()> {
+    pub fn add(&mut self, name: &str, change: &Change) -> CandleResult<()> {
         self.module.add(name, change)
     }
 

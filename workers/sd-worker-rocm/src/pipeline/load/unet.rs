@@ -253,7 +253,7 @@ impl Pipeline {
             latent_channels,
             factor,
             options,
-            loras: Vec::new(),
+            merged: Default::default(),
         })
     }
 }

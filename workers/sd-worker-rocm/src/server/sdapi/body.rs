@@ -126,10 +126,7 @@ fn one() -> f64 {
 
 impl LoraBody {
     fn lora(&self) -> Lora {
-        Lora {
-            name: self.name.clone(),
-            strength: self.strength,
-        }
+        Lora::new(self.name.clone(), self.strength)
     }
 }
 
