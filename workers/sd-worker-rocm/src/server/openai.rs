@@ -83,8 +83,16 @@ async fn edits(Model(app): Model<App>, request: Request) -> Result<Response, Api
     let fields = std::mem::take(&mut form.fields);
     let answer = fields.answer()?;
     let mut request = fields.request(&app)?;
-    let image = form.only_image()?;
-    let picture = app.decode("image", Upload::Bytes(image)).await?;
+    let looks = *app.queue().info().references.end() > 0;
+    let images = match looks && !form.images.is_empty() {
+        true => std::mem::take(&mut form.images),
+        false => vec![form.only_image()?],
+    };
+    let mut pictures = Vec::new();
+    for image in images {
+        pictures.push(app.decode("image", Upload::Bytes(image)).await?);
+    }
+    let picture = &pictures[0];
     // What is transparent is to be painted: in the mask, or without one in the picture itself.
     let mask = match form.mask {
         Some(mask) => {
@@ -97,15 +105,21 @@ async fn edits(Model(app): Model<App>, request: Request) -> Result<Response, Api
                 )
             })?)
         }
-        None => image_io::transparency_mask(&picture)
+        None => image_io::transparency_mask(picture)
             .filter(|mask| mask.iter().any(|transparency| *transparency > 0)),
     };
-    app.fit(&mut request, &picture);
-    request.init = Some(InitFields {
-        strength: fields.strength(mask.is_some()),
-        mask,
-        ..InitFields::new(image_io::to_rgb(&picture))
-    });
+    app.fit(&mut request, picture);
+    // A model that looks at pictures makes its own after them; others start from the picture.
+    if !looks || mask.is_some() {
+        request.init = Some(InitFields {
+            strength: fields.strength(mask.is_some()),
+            mask,
+            ..InitFields::new(image_io::to_rgb(picture))
+        });
+    }
+    if looks {
+        request.references = pictures.iter().map(image_io::to_rgb).collect();
+    }
     let request = app.valid_openai(request)?;
     let kind = fields.stream.then_some("image_edit");
     respond(&app, request, answer, kind, &headers).await

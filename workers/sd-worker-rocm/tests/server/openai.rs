@@ -218,6 +218,49 @@ fn variations_of_a_picture() {
 }
 
 #[test]
+fn a_model_that_looks_at_pictures_is_shown_all() {
+    let file = png(64, 32);
+    let edit = |references: std::ops::RangeInclusive<usize>, count: usize| {
+        let mut model = crate::support::info();
+        model.references = references;
+        let server = Server::of(model);
+        let mut parts = vec![("prompt", None, &b"x"[..]), ("seed", None, &b"5"[..])];
+        parts.extend((0..count).map(|_| ("image[]", Some("a.png"), &file[..])));
+        let (headers, body) = form(&parts);
+        let (status, _, answer) = server.send("POST", "/v1/images/edits", &headers, &body);
+        (status, parse(&answer))
+    };
+    // The stand-in paints the start picture where there is one, else the seed and the number of references.
+    let (status, answer) = edit(1..=3, 2);
+    assert_eq!(status, 200, "{answer}");
+    let drawn = picture(&answer["data"][0]["b64_json"]);
+    assert_eq!(
+        (drawn.dimensions(), drawn.get_pixel(0, 0).0),
+        ((88, 48), [5, 0, 2])
+    );
+    let (status, answer) = edit(1..=1, 2);
+    assert_eq!(status, 400);
+    assert!(
+        answer["error"]["message"]
+            .as_str()
+            .unwrap()
+            .contains("1 to 1"),
+        "{answer}"
+    );
+    let (status, answer) = edit(0..=0, 2);
+    assert_eq!((status, &answer["error"]["param"]), (400, &json!("image")));
+    assert_eq!(edit(0..=3, 0).0, 400);
+    // The same through the web UI's routes, for models that need a picture.
+    let mut model = crate::support::info();
+    model.references = 1..=1;
+    let server = Server::of(model);
+    let body = json!({"prompt": "x", "seed": 5, "init_images": [image_io::to_base64(&file)]});
+    let (status, answer) = server.post("/sdapi/v1/img2img", &body);
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(picture(&answer["images"][0]).get_pixel(0, 0).0, [5, 0, 1]);
+}
+
+#[test]
 fn a_faithful_edit_changes_less() {
     let server = Server::start();
     let file = png(64, 64);

@@ -21,7 +21,7 @@ use worker::fault::{diagnose, DeviceFault};
 use worker::http::ListenOptions;
 use worker::serve::{run, DeviceInfo, Identity, Worker};
 
-/// Paints one colour a picture. The prompt says what goes wrong: `slow` takes 20 ms a step, `oom`, `panic`, `words` and
+/// Paints one colour a picture, of its seed and the number of references. The prompt says what goes wrong: `slow` takes 20 ms a step, `oom`, `panic`, `words` and
 /// `lost` fail.
 struct Painter {
     info: ModelInfo,
@@ -39,7 +39,8 @@ impl Generate for Painter {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> worker::Result<Generated> {
         let painted = |seed: u64| {
-            let [r, g, b, ..] = seed.to_le_bytes();
+            let [r, g, ..] = seed.to_le_bytes();
+            let b = request.references.len() as u8;
             let (width, height) = (request.width as u32, request.height as u32);
             match &request.init {
                 Some(init) => image::imageops::resize(

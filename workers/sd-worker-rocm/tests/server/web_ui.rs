@@ -3,6 +3,7 @@
 use crate::support::{picture, png, Server, JSON};
 use sd_worker_rocm::image_io;
 use sd_worker_rocm::jobs::QueueOptions;
+use sd_worker_rocm::sampling::Sampler;
 use sd_worker_rocm::server::{LoraFolders, ServerOptions};
 use serde_json::{json, Value};
 use std::io::Read;
@@ -117,7 +118,7 @@ fn web_ui_clients() {
     );
 
     let (_, samplers) = server.get("/sdapi/v1/samplers");
-    assert_eq!(samplers.as_array().unwrap().len(), 11);
+    assert_eq!(samplers.as_array().unwrap().len(), Sampler::ALL.len());
     assert!(samplers[1]["aliases"]
         .as_array()
         .unwrap()

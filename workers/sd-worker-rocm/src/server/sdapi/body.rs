@@ -2,7 +2,6 @@
 
 use super::lenient;
 use super::settings::Settings;
-use crate::info::Family;
 use crate::lora::Lora;
 use crate::request::seed::given_seed;
 use crate::request::{InterfaceDefaults, RequestFields};
@@ -184,16 +183,21 @@ impl Body {
         let sampler = self.sampler_name.as_ref().or(self.sampler_index.as_ref());
         // What the web UI has as its default is what suits the model.
         let clip_skip = Some(settings.clip_skip).filter(|skip| *skip > 1);
+        // Where guidance is a condition of the network, a client that names both means the other beside it.
+        let (guidance, true_guidance) = match self.distilled_cfg_scale {
+            Some(distilled) if app.queue().info().family.has_true_guidance() => {
+                (Some(distilled), self.cfg_scale)
+            }
+            _ => (self.cfg_scale, None),
+        };
         RequestFields {
             prompt: self.prompt.clone(),
             negative_prompt: self.negative_prompt.clone(),
             width: self.width,
             height: self.height,
             steps: self.steps,
-            guidance: match app.queue().info().family {
-                Family::Flux => self.distilled_cfg_scale.or(self.cfg_scale),
-                _ => self.cfg_scale,
-            },
+            guidance,
+            true_guidance,
             sampler: sampler.cloned(),
             schedule: self.scheduler.clone(),
             seed: given_seed(self.seed),

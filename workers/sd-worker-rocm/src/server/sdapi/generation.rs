@@ -50,7 +50,12 @@ pub(super) async fn img2img(
     fields.controls = app
         .units(scripts, size(&fields, &app), Some(&init.image))
         .await?;
-    fields.init = Some(init);
+    // Models that look at pictures, such as those that edit, need one to look at.
+    if *app.queue().info().references.start() > 0 {
+        fields.references = vec![init.image.clone()];
+    }
+    let looks = !fields.references.is_empty() && init.mask.is_none();
+    fields.init = Some(init).filter(|_| !looks);
     answer(&app, fields, body, given, settings).await
 }
 
