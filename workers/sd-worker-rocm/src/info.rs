@@ -27,6 +27,21 @@ impl Family {
     }
 }
 
+/// What a denoiser is trained for besides pictures from a prompt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Purpose {
+    /// Pictures from a prompt, or from a prompt and a picture.
+    #[default]
+    Pictures,
+    /// A picture changed as the prompt instructs: the picture is a condition, the steps begin with noise
+    /// (InstructPix2Pix).
+    Instructions,
+    /// A picture that a map of depths shapes.
+    Depth,
+    /// The last steps of another model's pictures (Stable Diffusion XL's refiner).
+    Refiner,
+}
+
 /// Settings that suit a model, used where a request leaves them open.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Defaults {
@@ -42,6 +57,8 @@ pub struct Defaults {
     pub sampler: Sampler,
     /// Schedule; `None` is the sampler's own.
     pub schedule: Option<Schedule>,
+    /// How much of a picture to start from is changed; `None` is the interface's own.
+    pub strength: Option<f64>,
     /// The scheduler that the model's configuration names, where it is not implemented: `sampler` is then no
     /// substitute, a request must name one.
     pub unknown_scheduler: Option<String>,
@@ -66,6 +83,10 @@ pub struct ModelInfo {
     pub inpainting: bool,
     /// How many pictures to look at a request must and may have.
     pub references: RangeInclusive<usize>,
+    /// What it is trained for.
+    pub purpose: Purpose,
+    /// Whether a refiner was loaded beside it.
+    pub refined: bool,
     /// Arithmetic of the denoiser: `f32`, `f16`, `bf16`, or the GGUF type.
     pub precision: String,
     /// Width and height must be multiples of this.

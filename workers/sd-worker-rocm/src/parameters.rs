@@ -8,7 +8,7 @@
 
 use crate::editing::Editing;
 use crate::info::ModelInfo;
-use crate::request::ImageRequest;
+use crate::request::{ImageRequest, MicroConditions};
 use crate::rng::RngKind;
 use std::fmt;
 
@@ -45,6 +45,38 @@ impl Parameters {
                 settings.push(("Mask blur", init.mask_blur.to_string()));
             }
             settings.extend(editing(&init.editing));
+        }
+        if let Some(image_guidance) = request.image_guidance {
+            settings.push(("Image CFG scale", image_guidance.to_string()));
+        }
+        if let Some(start) = request.refiner_start.filter(|_| model.refined) {
+            settings.push(("Refiner switch at", start.to_string()));
+        }
+        let (told, usual) = (&request.micro, MicroConditions::default());
+        for (name, size) in [
+            ("Original size", told.original_size),
+            ("Target size", told.target_size),
+            ("Crop", Some(told.crop).filter(|crop| *crop != usual.crop)),
+        ] {
+            if let Some((x, y)) = size {
+                settings.push((name, format!("{x}x{y}")));
+            }
+        }
+        for (name, score, usual) in [
+            (
+                "Aesthetic score",
+                told.aesthetic_score,
+                usual.aesthetic_score,
+            ),
+            (
+                "Negative aesthetic score",
+                told.negative_aesthetic_score,
+                usual.negative_aesthetic_score,
+            ),
+        ] {
+            if score != usual {
+                settings.push((name, score.to_string()));
+            }
         }
         if request.clip_skip > 1 {
             settings.push(("Clip skip", request.clip_skip.to_string()));

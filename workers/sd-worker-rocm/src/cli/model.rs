@@ -87,6 +87,11 @@ pub struct ModelArgs {
     #[arg(long)]
     expand_fp8: bool,
 
+    /// A model that does the last steps of the pictures (see --refiner-start): a refiner of Stable Diffusion XL, or
+    /// another XL model.
+    #[arg(long, value_name = "PATH|REPO")]
+    refiner: Option<String>,
+
     /// A VAE instead of the model's own: file or folder.
     #[arg(long, value_name = "PATH")]
     vae: Option<PathBuf>,
@@ -325,6 +330,8 @@ impl ModelArgs {
         let model = self.one()?.map(|m| self.resolve(m)).transpose()?;
         let transformer = self.transformer.as_deref();
         let transformer = transformer.map(|t| self.resolve(t)).transpose()?;
+        let refiner = self.refiner.as_deref();
+        let refiner = refiner.map(|r| self.resolve(r)).transpose()?;
         let switch = match self.vae_tiling {
             SwitchArg::Auto => Switch::Auto,
             SwitchArg::On => Switch::On,
@@ -335,6 +342,7 @@ impl ModelArgs {
             vae_tiling: switch,
             offload: self.offload,
             expand_fp8: self.expand_fp8,
+            refiner,
             vae: self.vae.clone(),
             transformer,
             text_encoders: self.text_encoders.clone(),

@@ -7,7 +7,9 @@ use crate::image_io::{self, DecodeLimits};
 use crate::info::ModelInfo;
 use crate::lora::Lora;
 use crate::request::fields::DEFAULT_BATCH;
-use crate::request::{Control, InitFields, InterfaceDefaults, Limits, RequestFields, ValidRequest};
+use crate::request::{
+    Control, InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, ValidRequest,
+};
 use crate::rng::RngKind;
 use clap::builder::BoolishValueParser;
 use clap::Args;
@@ -80,9 +82,9 @@ pub struct RequestArgs {
     #[arg(long, value_name = "FILE")]
     init_image: Option<PathBuf>,
 
-    /// How much of --init-image is changed: 0 nothing, 1 all.
-    #[arg(long, default_value_t = InterfaceDefaults::OWN.strength, value_name = "X")]
-    strength: f64,
+    /// How much of --init-image is changed: 0 nothing, 1 all. Left out, 0.8; 1 for models that follow instructions.
+    #[arg(long, value_name = "X")]
+    strength: Option<f64>,
 
     /// Paint only what is white in this picture.
     #[arg(long, requires = "init_image", value_name = "FILE")]
@@ -104,6 +106,37 @@ pub struct RequestArgs {
     /// Look at --reference in its own size, instead of the one that suits the model.
     #[arg(long, requires = "reference", value_parser = BoolishValueParser::new())]
     keep_reference_size: bool,
+    /// How strongly a model that follows instructions (InstructPix2Pix) keeps to --init-image, from 1; 1.5 if absent.
+    #[arg(long, requires = "init_image", value_name = "X")]
+    image_guidance: Option<f64>,
+
+    /// Depths for a model that follows them: near is white.
+    #[arg(long, value_name = "FILE")]
+    depth_image: Option<PathBuf>,
+
+    /// Size that Stable Diffusion XL is told the picture had before scaling; the picture's own if absent.
+    #[arg(long, value_name = "WxH", value_parser = parse_size)]
+    original_size: Option<(usize, usize)>,
+
+    /// Size that Stable Diffusion XL is told the picture was scaled to; the picture's own if absent.
+    #[arg(long, value_name = "WxH", value_parser = parse_size)]
+    target_size: Option<(usize, usize)>,
+
+    /// Pixels that Stable Diffusion XL is told were cut off at the left and at the top.
+    #[arg(long, default_value = "0,0", value_name = "LEFT,TOP", value_parser = parse_crop)]
+    crop: (usize, usize),
+
+    /// How beautiful a refiner makes the picture, 0 to 10.
+    #[arg(long, default_value_t = MicroConditions::default().aesthetic_score, value_name = "X")]
+    aesthetic_score: f64,
+
+    /// The same for the negative prompt.
+    #[arg(long, default_value_t = MicroConditions::default().negative_aesthetic_score, value_name = "X")]
+    negative_aesthetic_score: f64,
+
+    /// Share of the steps, 0 to 1, at which the refiner (--refiner) takes over; 0.8 if absent, 1 leaves it out.
+    #[arg(long, value_name = "X")]
+    refiner_start: Option<f64>,
 
     /// Paint what is transparent in --init-image.
     #[arg(long, requires = "init_image", conflicts_with = "mask", value_parser = BoolishValueParser::new())]
@@ -170,6 +203,19 @@ pub struct RequestArgs {
     control_end: f64,
 }
 
+fn parse_size(text: &str) -> std::result::Result<(usize, usize), String> {
+    parse_pair(text, 'x').ok_or_else(|| format!("{text:?} is not a size such as 1024x768"))
+}
+
+fn parse_crop(text: &str) -> std::result::Result<(usize, usize), String> {
+    parse_pair(text, ',').ok_or_else(|| format!("{text:?} is not LEFT,TOP in pixels"))
+}
+
+fn parse_pair(text: &str, between: char) -> Option<(usize, usize)> {
+    let (first, second) = text.split_once(between)?;
+    Some((first.trim().parse().ok()?, second.trim().parse().ok()?))
+}
+
 /// A LoRA of `--lora`, whose numbers of steps count only when the request is known.
 fn parse_lora(text: &str) -> std::result::Result<LoraArg, String> {
     let (name, settings) = match text.split_once('=') {
@@ -229,6 +275,19 @@ impl RequestArgs {
                 .map(|path| Ok(image_io::to_rgb(&picture(path)?)))
                 .collect::<Result<_>>()?,
             keep_reference_size: self.keep_reference_size,
+            image_guidance: self.image_guidance,
+            depth: match &self.depth_image {
+                Some(path) => Some(image_io::to_rgb(&picture(path)?)),
+                None => None,
+            },
+            micro: MicroConditions {
+                original_size: self.original_size,
+                crop: self.crop,
+                target_size: self.target_size,
+                aesthetic_score: self.aesthetic_score,
+                negative_aesthetic_score: self.negative_aesthetic_score,
+            },
+            refiner_start: self.refiner_start,
             loras: loras
                 .collect::<std::result::Result<_, _>>()
                 .map_err(Error::Usage)?,
@@ -246,7 +305,7 @@ impl RequestArgs {
         let mask = self.mask.as_deref().map(picture).transpose()?;
         let image = picture(path)?;
         Ok(Some(InitFields {
-            strength: Some(self.strength),
+            strength: self.strength,
             mask: mask.as_ref().map(image_io::to_mask),
             transparency: image_io::transparency_mask(&image),
             mask_from_alpha: self.mask_from_alpha,

@@ -29,6 +29,15 @@ pub trait LatentCodec: Send + Sync {
     /// If shapes are others, or the device fails.
     fn decode(&self, latents: &Tensor, tile: Option<usize>) -> Result<Tensor>;
 
+    /// What the autoencoder itself makes of a picture, from latents as the denoiser has them: without their scale.
+    ///
+    /// # Errors
+    /// If it is an autoencoder of which no network wants that, shapes are others, or the device fails.
+    fn unscaled(&self, latents: &Tensor) -> Result<Tensor> {
+        let _ = latents;
+        candle_core::bail!("this autoencoder does not give latents without their scale")
+    }
+
     /// Gives the frames of one video's latents, `(channels, frames, height, width)`, as they come.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use super::text::Encoded;
 use super::types::{Generated, Progress, Stage, Timings};
 use super::Pipeline;
 use crate::editing::Edit;
+use crate::info::Purpose;
 use crate::request::{ImageRequest, ValidRequest};
 use crate::rng::BatchNoise;
 use crate::sampling::{Churn, SamplerOptions, SamplerRun, Seen};
@@ -23,8 +24,21 @@ struct Prepared {
     /// On the denoiser's device.
     conditions: Conditions,
     start: Option<Start>,
+    /// The prompts for the refiner, and the share of the steps at which it takes over.
+    refiner: Option<(Conditions, f64)>,
     /// The seed of each picture.
     seeds: Vec<u64>,
+}
+
+/// Whose turn it is, and which steps are its own.
+struct Turn<'a> {
+    conditions: &'a Conditions,
+    /// Of one picture's latents.
+    shape: &'a [usize],
+    /// The shares of the run between which its steps begin.
+    part: (f64, f64),
+    /// What the turn before has left.
+    from: Option<&'a Tensor>,
 }
 
 /// What became of the steps.
@@ -73,7 +87,7 @@ impl Pipeline {
         };
         timings.encode = begun.elapsed();
 
-        let sampled = self.sample(other, request, &prepared, &mut timings, progress);
+        let sampled = self.run(other, request, &prepared, &mut timings, progress);
         // However it ended: an offloaded denoiser leaves the device before anything else comes onto it.
         self.denoiser.rest();
         if let Some(second) = &mut self.second {
@@ -111,6 +125,47 @@ impl Pipeline {
         request: &ImageRequest,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<Prepared>> {
+        let Some([negative, positive]) = self.prompts(request, stop)? else {
+            return Ok(None);
+        };
+        let refiner = match self.refiner_start(request) {
+            None => None,
+            Some(share) => {
+                self.swap_refiner();
+                let conditions = self.refiner_conditions(request, stop);
+                self.swap_refiner();
+                match conditions? {
+                    Some(conditions) => Some((conditions, share)),
+                    None => return Ok(None),
+                }
+            }
+        };
+        let start = self.start(request)?;
+        let channels = self.channels(request, start.as_ref())?;
+        let references = self.references(request)?;
+        let conditions = Conditions {
+            positive,
+            negative,
+            channels,
+            references,
+        };
+        let conditions = conditions.to_device(&self.place.denoiser);
+        Ok(Some(Prepared {
+            refiner,
+            conditions: conditions.map_err(Error::candle("bringing prompts to the denoiser"))?,
+            start,
+            seeds: (0..request.batch as u64)
+                .map(|i| request.seed.wrapping_add(i))
+                .collect(),
+        }))
+    }
+
+    /// The negative prompt and the prompt, encoded; `None` if `stop` said so on the way.
+    pub(super) fn prompts(
+        &mut self,
+        request: &ImageRequest,
+        stop: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Option<[Encoded; 2]>> {
         let prompts = [request.negative_prompt.as_str(), request.prompt.as_str()];
         let encoded = self
             .text
@@ -125,27 +180,11 @@ impl Pipeline {
             true => negative.zeros_like()?,
             false => negative,
         };
-        let start = self.start(request)?;
-        let inpainting = self.inpainting(request, start.as_ref())?;
-        let references = self.references(request)?;
-        let conditions = Conditions {
-            positive,
-            negative,
-            inpainting,
-            references,
-        };
-        let conditions = conditions.to_device(&self.place.denoiser);
-        Ok(Some(Prepared {
-            conditions: conditions.map_err(Error::candle("bringing prompts to the denoiser"))?,
-            start,
-            seeds: (0..request.batch as u64)
-                .map(|i| request.seed.wrapping_add(i))
-                .collect(),
-        }))
+        Ok(Some([negative, positive]))
     }
 
-    /// All steps of the sampler.
-    fn sample(
+    /// All steps: the model's, and the refiner's after them.
+    fn run(
         &mut self,
         other: Option<&mut Denoiser>,
         request: &ImageRequest,
@@ -158,6 +197,47 @@ impl Pipeline {
             .latents(request, self.latent_channels, self.factor);
         let device = self.place.denoiser.clone();
         let mut noise = BatchNoise::new(request.rng, &prepared.seeds, &shape, &device);
+        let share = prepared.refiner.as_ref().map_or(1.0, |(_, share)| *share);
+        let turn = Turn {
+            conditions: &prepared.conditions,
+            shape: &shape,
+            part: (0.0, share),
+            from: None,
+        };
+        let sampled = self.sample(
+            other, request, prepared, turn, &mut noise, timings, progress,
+        )?;
+        let (Some((conditions, _)), Sampled::Latents(latents, _)) = (&prepared.refiner, &sampled)
+        else {
+            return Ok(sampled);
+        };
+        self.denoiser.rest();
+        let turn = Turn {
+            conditions,
+            shape: &shape,
+            part: (share, 1.0),
+            from: Some(latents),
+        };
+        self.swap_refiner();
+        let refined = self.sample(None, request, prepared, turn, &mut noise, timings, progress);
+        self.denoiser.rest();
+        self.swap_refiner();
+        refined
+    }
+
+    /// The steps of one turn.
+    #[allow(clippy::too_many_arguments)]
+    fn sample(
+        &mut self,
+        other: Option<&mut Denoiser>,
+        request: &ImageRequest,
+        prepared: &Prepared,
+        turn: Turn,
+        noise: &mut BatchNoise,
+        timings: &mut Timings,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Sampled> {
+        let device = self.place.denoiser.clone();
         let options = SamplerOptions {
             sampler: request.sampler,
             schedule: request.schedule(),
@@ -165,15 +245,19 @@ impl Pipeline {
             strength: request.init.as_ref().map_or(1.0, |init| init.strength),
             eta: request.eta,
             churn: Churn::NONE,
-            image_tokens: self.denoiser.image_tokens(&shape),
+            image_tokens: self.denoiser.image_tokens(turn.shape),
         };
-        let mut steps = SamplerRun::new(&self.schedule, &options)?;
-        let setting = prepared.conditions.setting(request);
-        let other = other.or(self.second.as_mut());
+        let mut steps = SamplerRun::new(&self.schedule, &options)?.part(&self.schedule, turn.part);
+        let setting = turn.conditions.setting(request);
+        // The second denoiser is the model's, not the refiner's.
+        let other = match turn.from {
+            None => other.or(self.second.as_mut()),
+            Some(_) => None,
+        };
         let other_device = other.as_ref().map(|other| other.device().clone());
         let theirs = match &other_device {
             Some(there) => {
-                let conditions = prepared.conditions.to_device(there);
+                let conditions = turn.conditions.to_device(there);
                 Some(conditions.map_err(Error::candle("bringing prompts to the second denoiser"))?)
             }
             None => None,
@@ -184,20 +268,26 @@ impl Pipeline {
             (_, _, GuidancePlace::InTurn) => Halves::InTurn,
             _ => Halves::Together,
         };
-        let run = self.denoiser.run(&setting, halves, &shape)?;
+        let run = self.denoiser.run(&setting, halves, turn.shape)?;
         let start = prepared.start.as_ref();
         let keep = Keep::new(request, start, self.info.inpainting, self.factor, &device);
         let keep = keep.map_err(Error::candle("preparing the mask"))?;
 
         let begun = Instant::now();
         let total = steps.steps();
-        if progress(tell(Stage::Denoise, 0, total)).is_break() {
+        if progress(tell(Stage::Denoise, steps.index(), total)).is_break() {
             return Ok(Sampled::Cancelled);
         }
         let failed = || Error::candle("denoising");
         let mut pace = Pace::new(&device).map_err(failed())?;
-        let latents = start.map(|start| &start.latents);
+        // A picture that is a condition is not where all steps begin.
+        let begun_with =
+            start.filter(|_| self.info.purpose != Purpose::Instructions || options.strength < 1.0);
+        let latents = begun_with.map(|start| &start.latents);
         let mut first = || -> CandleResult<Tensor> {
+            if let Some(latents) = turn.from {
+                return Ok(latents.clone());
+            }
             let noise = noise.draw()?;
             let latents = match latents {
                 Some(latents) => Some(latents.broadcast_as(noise.shape())?.contiguous()?),
@@ -259,12 +349,13 @@ impl Pipeline {
             }
         }
         drop(run);
-        if let Some(keep) = &keep {
+        // A refiner has the last word.
+        if let Some(keep) = keep.as_ref().filter(|_| steps.index() == total) {
             x = keep.end(&x).map_err(failed())?;
         }
-        timings.launches = launches() - launched;
+        timings.launches += launches() - launched;
         device.synchronize().map_err(failed())?;
-        timings.denoise = begun.elapsed();
+        timings.denoise += begun.elapsed();
         Ok(Sampled::Latents(x, total))
     }
 }

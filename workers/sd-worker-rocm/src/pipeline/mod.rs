@@ -15,6 +15,7 @@ mod paired;
 pub mod picture;
 mod place;
 mod preview;
+mod refiner;
 mod start;
 #[cfg(all(test, feature = "built-in-model"))]
 mod tests;
@@ -23,9 +24,9 @@ mod types;
 mod vae;
 mod warm_up;
 
-pub use crate::info::{Defaults, Family, ModelInfo};
+pub use crate::info::{Defaults, Family, ModelInfo, Purpose};
 pub use crate::lora::Lora;
-pub use crate::request::{Control, ImageRequest, Init, ValidRequest};
+pub use crate::request::{Control, ImageRequest, Init, MicroConditions, ValidRequest};
 pub use builtin::NAME as BUILTIN;
 pub use load::{PartBytes, PartSizes};
 pub use place::{GuidancePlace, Placement};
@@ -36,6 +37,7 @@ use crate::sampling::NoiseSchedule;
 use candle_core::Device;
 use denoiser::Denoiser;
 use module::Module;
+use refiner::Refiner;
 use text::TextStage;
 use vae::VaeStage;
 
@@ -51,6 +53,9 @@ pub struct Pipeline {
     /// Computes the negative prompt's half of guidance, where that has a device of its own.
     second: Option<Denoiser>,
     vae: VaeStage,
+    refiner: Option<Refiner>,
+    /// Whether a picture that is a condition has the scale of latents.
+    picture_is_scaled: bool,
     taesd: Option<Module<Taesd>>,
     latent_channels: usize,
     /// Pixels a latent, each way.

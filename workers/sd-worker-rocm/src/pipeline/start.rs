@@ -4,8 +4,9 @@ use super::picture::{self, Mask};
 use super::Pipeline;
 use crate::editing::resample::Resample;
 use crate::editing::Fit;
+use crate::info::Purpose;
 use crate::request::ImageRequest;
-use candle_core::{DType, Result as CandleResult, Tensor};
+use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use image::RgbImage;
 use worker::{Error, Result};
 
@@ -50,9 +51,36 @@ impl Pipeline {
         }))
     }
 
+    /// Channels behind the latents for networks that want some: `(1, channels, height, width)`.
+    pub(super) fn channels(
+        &mut self,
+        request: &ImageRequest,
+        start: Option<&Start>,
+    ) -> Result<Option<Tensor>> {
+        match (self.info.purpose, start, &request.depth) {
+            (Purpose::Instructions, Some(start), _) => {
+                let device = self.place.vae.clone();
+                let pixels = picture::to_tensor(&start.picture, &device)
+                    .map_err(Error::candle("reading the picture"))?;
+                match self.picture_is_scaled {
+                    true => self.vae.encode(&pixels),
+                    false => self.vae.encode_raw(&pixels),
+                }
+                .map(Some)
+            }
+            (Purpose::Depth, _, Some(depth)) => {
+                let (height, width) = (request.height / self.factor, request.width / self.factor);
+                depths(depth, height, width)
+                    .map(Some)
+                    .map_err(Error::candle("reading the depths"))
+            }
+            _ => self.inpainting(request, start),
+        }
+    }
+
     /// Mask and masked picture for networks that want them, on the VAE's device; without a picture, all is to be
     /// painted.
-    pub(super) fn inpainting(
+    fn inpainting(
         &mut self,
         request: &ImageRequest,
         start: Option<&Start>,
@@ -102,4 +130,61 @@ impl Pipeline {
         }
         Ok(latents)
     }
+}
+
+/// Depths as a network for them sees them: `(1, 1, height, width)` on the CPU, from -1, the farthest, to 1.
+fn depths(picture: &RgbImage, height: usize, width: usize) -> CandleResult<Tensor> {
+    let (columns, rows) = (picture.width() as usize, picture.height() as usize);
+    // Rec. 601, as pictures become grey elsewhere.
+    let grey = |x: usize, y: usize| {
+        let [r, g, b] = picture.get_pixel(x as u32, y as u32).0.map(f64::from);
+        0.299 * r + 0.587 * g + 0.114 * b
+    };
+    let grey: Vec<f64> = (0..rows * columns)
+        .map(|i| grey(i % columns, i / columns))
+        .collect();
+    let wide = bicubic(&grey, rows, columns, width);
+    let turned = transposed(&wide, rows, width);
+    let small = transposed(&bicubic(&turned, width, rows, height), width, height);
+    let least = small.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = small.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    // A plane has no depths.
+    let scale = if most > least {
+        2.0 / (most - least)
+    } else {
+        0.0
+    };
+    let values: Vec<f32> = small
+        .iter()
+        .map(|x| ((x - least) * scale - 1.0) as f32)
+        .collect();
+    Tensor::from_vec(values, (1, 1, height, width), &Device::Cpu)
+}
+
+/// Rows of `columns` numbers brought to another length by cubic convolution (Keys 1981, a = -0.75) without a wider kernel
+/// where they become shorter, as PyTorch's `interpolate` does.
+fn bicubic(x: &[f64], rows: usize, columns: usize, length: usize) -> Vec<f64> {
+    const A: f64 = -0.75;
+    let near = |d: f64| ((A + 2.0) * d - (A + 3.0)) * d * d + 1.0;
+    let far = |d: f64| ((A * d - 5.0 * A) * d + 8.0 * A) * d - 4.0 * A;
+    let mut out = Vec::with_capacity(rows * length);
+    for row in x.chunks(columns) {
+        for i in 0..length {
+            let at = (i as f64 + 0.5) * columns as f64 / length as f64 - 0.5;
+            let t = at - at.floor();
+            let weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)];
+            let sum = weights.iter().enumerate().map(|(k, weight)| {
+                let column = at.floor() as isize + k as isize - 1;
+                weight * row[column.clamp(0, columns as isize - 1) as usize]
+            });
+            out.push(sum.sum());
+        }
+    }
+    out
+}
+
+fn transposed(x: &[f64], rows: usize, columns: usize) -> Vec<f64> {
+    (0..columns)
+        .flat_map(|c| (0..rows).map(move |r| x[r * columns + c]))
+        .collect()
 }

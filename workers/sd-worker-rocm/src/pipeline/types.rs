@@ -41,6 +41,9 @@ pub struct PipelineOptions {
     pub offload: bool,
     /// Turn weights in 8-bit floats into those of `precision` when they are loaded.
     pub expand_fp8: bool,
+    /// A model that does the last steps of the pictures: a refiner of Stable Diffusion XL, or another model with the same
+    /// latents.
+    pub refiner: Option<PathBuf>,
     /// A VAE to use instead of the model's own: file or folder.
     pub vae: Option<PathBuf>,
     /// A transformer to use instead of the model's own: safetensors or GGUF.
@@ -66,7 +69,7 @@ pub enum Stage {
     Decode,
 }
 
-/// Told before the first and after every step. Steps are told as they are enqueued: the device may be behind.
+/// MicroConditions before the first and after every step. Steps are told as they are enqueued: the device may be behind.
 #[derive(Debug)]
 pub struct Progress {
     /// What is being done.

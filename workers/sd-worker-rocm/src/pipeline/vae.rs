@@ -53,6 +53,18 @@ impl VaeStage {
         latents
     }
 
+    /// Latents as [`VaeStage::encode`] gives them, without the scale that the denoiser's have.
+    ///
+    /// # Errors
+    /// Those of [`VaeStage::encode`].
+    pub fn encode_raw(&mut self, pictures: &Tensor) -> Result<Tensor> {
+        let latents = self.encode(pictures)?;
+        let vae = self.module.network()?;
+        let raw = vae.unscaled(&latents);
+        self.module.rest();
+        raw.map_err(Error::candle("encoding a picture"))
+    }
+
     /// Pictures in about 0..1, f32, of latents as the denoiser has them.
     ///
     /// Some autoencoders exceed f16 in their inner layers; what comes out then is not a number. It is noticed, and the

@@ -1,7 +1,8 @@
 //! A first picture that nobody sees.
 
 use super::{GuidancePlace, Pipeline};
-use crate::request::{InterfaceDefaults, Limits, RequestFields};
+use crate::info::Purpose;
+use crate::request::{InitFields, InterfaceDefaults, Limits, RequestFields};
 use image::RgbImage;
 use std::ops::ControlFlow;
 use worker::Result;
@@ -17,9 +18,16 @@ impl Pipeline {
     /// The device's.
     pub fn warm_up(&mut self) -> Result<()> {
         let info = self.info();
+        let picture = || {
+            let (width, height) = (info.defaults.width, info.defaults.height);
+            RgbImage::new(width as u32, height as u32)
+        };
         let fields = RequestFields {
             steps: Some(STEPS),
+            // Models that want more than a prompt get black pictures.
+            init: (info.purpose == Purpose::Instructions).then(|| InitFields::new(picture())),
             references: vec![RgbImage::new(64, 64); *info.references.start()],
+            depth: (info.purpose == Purpose::Depth).then(picture),
             ..RequestFields::default()
         };
         let request = fields.build(&info.defaults, &InterfaceDefaults::OWN)?;

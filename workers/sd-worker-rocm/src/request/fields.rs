@@ -2,7 +2,7 @@
 
 use super::limits::InvalidRequest;
 use super::seed::random_seed;
-use super::types::{Control, ImageRequest, Init};
+use super::types::{Control, ImageRequest, Init, MicroConditions};
 use crate::editing::{Editing, Sides};
 use crate::info::Defaults;
 use crate::lora::Lora;
@@ -129,6 +129,14 @@ pub struct RequestFields {
     pub references: Vec<RgbImage>,
     /// Look at them in their own size.
     pub keep_reference_size: bool,
+    /// How strongly a model for instructions keeps to the picture.
+    pub image_guidance: Option<f64>,
+    /// Depths for a model that wants them.
+    pub depth: Option<RgbImage>,
+    /// What Stable Diffusion XL is told besides.
+    pub micro: MicroConditions,
+    /// Share of the steps at which the refiner takes over.
+    pub refiner_start: Option<f64>,
     /// LoRAs, besides those in the prompt.
     pub loras: Vec<Lora>,
     /// ControlNets.
@@ -172,9 +180,13 @@ impl RequestFields {
             batch: self.batch.unwrap_or(DEFAULT_BATCH),
             clip_skip: self.clip_skip.unwrap_or(0),
             eta: self.eta,
-            init: init.map(|init| init.build(interface)).transpose()?,
+            init: init.map(|init| init.build(model, interface)).transpose()?,
             references: self.references,
             keep_reference_size: self.keep_reference_size,
+            image_guidance: self.image_guidance,
+            depth: self.depth,
+            micro: self.micro,
+            refiner_start: self.refiner_start,
             loras,
             controls: self.controls,
             preview_every: self.preview_every.unwrap_or(0),
@@ -227,7 +239,11 @@ impl InitFields {
         self.editing.outpaint.rounded(size, SIZE_STEP)
     }
 
-    fn build(self, interface: &InterfaceDefaults) -> Result<Init, InvalidRequest> {
+    fn build(
+        self,
+        model: &Defaults,
+        interface: &InterfaceDefaults,
+    ) -> Result<Init, InvalidRequest> {
         let editing = Editing {
             outpaint: self.sides(),
             ..self.editing
@@ -251,7 +267,7 @@ impl InitFields {
         };
         Ok(Init {
             image: self.image,
-            strength: self.strength.unwrap_or(usual),
+            strength: self.strength.or(model.strength).unwrap_or(usual),
             mask,
             mask_blur: self.mask_blur.unwrap_or(interface.mask_blur),
             mask_invert: self.mask_invert,
@@ -271,6 +287,7 @@ mod tests {
         guidance: 7.0,
         sampler: Sampler::Ddim,
         schedule: Some(Schedule::Discrete),
+        strength: None,
         unknown_scheduler: None,
     };
 

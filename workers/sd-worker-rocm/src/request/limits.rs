@@ -1,9 +1,9 @@
 //! What is too much, and the one check of a request.
 
-use super::types::{ImageRequest, Init};
+use super::types::{ImageRequest, Init, MicroConditions};
 use crate::editing::{Editing, Fill, Fit};
 use crate::image_io::DecodeLimits;
-use crate::info::{Family, ModelInfo};
+use crate::info::{Family, ModelInfo, Purpose};
 use crate::prompt::tokenizer::MAX_PROMPT_BYTES;
 use crate::sampling::scheduler_config::MAX_TRAIN_STEPS;
 use image::RgbImage;
@@ -20,6 +20,12 @@ const MASK_PADDING: RangeInclusive<usize> = 0..=4096;
 const LORA_STRENGTH: RangeInclusive<f64> = -16.0..=16.0;
 /// Strength of a ControlNet.
 const CONTROL_STRENGTH: RangeInclusive<f64> = 0.0..=2.0;
+/// Guidance by the picture of models for instructions.
+const IMAGE_GUIDANCE: RangeInclusive<f64> = 1.0..=100.0;
+/// Pixels of the sizes that Stable Diffusion XL is told.
+const TOLD_SIDE: RangeInclusive<usize> = 0..=1 << 20;
+/// Scores of beauty.
+const SCORE: RangeInclusive<f64> = 0.0..=10.0;
 /// Shares.
 const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
@@ -188,6 +194,7 @@ impl ImageRequest {
         }
         self.check_references(info, limits)?;
         self.check_controls(info, limits)?;
+        self.check_purpose(info)?;
         Ok(ValidRequest(self))
     }
 
@@ -245,6 +252,83 @@ impl ImageRequest {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// What belongs to models for other purposes, and what these need.
+    fn check_purpose(&self, info: &ModelInfo) -> Result<(), InvalidRequest> {
+        let instructed = info.purpose == Purpose::Instructions;
+        let bad = |field, message: &str| Err(InvalidRequest::new(field, message));
+        if let Some(image_guidance) = self.image_guidance {
+            within(
+                "image_guidance",
+                "image guidance",
+                image_guidance,
+                IMAGE_GUIDANCE,
+            )?;
+            if !instructed {
+                return bad(
+                    "image_guidance",
+                    "image guidance is for models that follow instructions on a picture (InstructPix2Pix)",
+                );
+            }
+        }
+        if instructed && self.init.is_none() {
+            return bad(
+                "init_image",
+                "this model changes a picture as the prompt says: give the picture to start from",
+            );
+        }
+        if instructed && self.guidance_rescale != 0.0 {
+            return bad(
+                "guidance_rescale",
+                "guidance rescale is not implemented for models that follow instructions on a picture",
+            );
+        }
+        match (info.purpose == Purpose::Depth, &self.depth) {
+            (true, None) => {
+                return bad(
+                    "depth_image",
+                    "this model follows depths: give a picture of them, near is white (depth_image, --depth-image)",
+                )
+            }
+            (false, Some(_)) => return bad("depth_image", "this model takes no depths"),
+            _ => {}
+        }
+        let told = &self.micro;
+        let sizes = [told.original_size, told.target_size, Some(told.crop)];
+        for (width, height) in sizes.into_iter().flatten() {
+            within(
+                "original_size",
+                "a side that the model is told",
+                width,
+                TOLD_SIDE,
+            )?;
+            within(
+                "original_size",
+                "a side that the model is told",
+                height,
+                TOLD_SIDE,
+            )?;
+        }
+        for score in [told.aesthetic_score, told.negative_aesthetic_score] {
+            within("aesthetic_score", "the aesthetic score", score, SCORE)?;
+        }
+        if *told != MicroConditions::default() && info.family != Family::Sdxl {
+            return bad(
+                "original_size",
+                "only Stable Diffusion XL is told sizes, crops and scores",
+            );
+        }
+        if let Some(start) = self.refiner_start {
+            within("refiner_start", "refiner start", start, SHARE)?;
+            if !info.refined && start < 1.0 {
+                return bad(
+                    "refiner_start",
+                    "no refiner was loaded with the model (--refiner)",
+                );
+            }
+        }
+        Ok(())
     }
 
     fn check_controls(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {

@@ -16,4 +16,4 @@ mod types;
 
 pub use fields::{InitFields, InterfaceDefaults, RequestFields};
 pub use limits::{InvalidRequest, Limits, ValidRequest};
-pub use types::{Control, ImageRequest, Init};
+pub use types::{Control, ImageRequest, Init, MicroConditions};

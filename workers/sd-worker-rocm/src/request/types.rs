@@ -53,6 +53,34 @@ pub struct Control {
     pub end: f64,
 }
 
+/// What Stable Diffusion XL is told of a picture besides the prompt.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct MicroConditions {
+    /// Width and height that the picture had before it was scaled; `None` is the request's.
+    pub original_size: Option<(usize, usize)>,
+    /// Pixels cut off at the left and at the top.
+    pub crop: (usize, usize),
+    /// Width and height that it was scaled to; `None` is the request's. A refiner is not told of it.
+    pub target_size: Option<(usize, usize)>,
+    /// How beautiful it is, 0 to 10: of refiners only.
+    pub aesthetic_score: f64,
+    /// The same for the negative prompt.
+    pub negative_aesthetic_score: f64,
+}
+
+impl Default for MicroConditions {
+    /// A picture of the request's size, uncut, with diffusers' scores.
+    fn default() -> Self {
+        Self {
+            original_size: None,
+            crop: (0, 0),
+            target_size: None,
+            aesthetic_score: 6.0,
+            negative_aesthetic_score: 2.5,
+        }
+    }
+}
+
 /// One request: `batch` pictures of one prompt.
 #[derive(Debug, Clone)]
 pub struct ImageRequest {
@@ -93,6 +121,14 @@ pub struct ImageRequest {
     pub references: Vec<RgbImage>,
     /// Look at these pictures in their own size, cut down to what the model can take, instead of the model's choice.
     pub keep_reference_size: bool,
+    /// How strongly a model for instructions keeps to the picture; `None` is 1.5.
+    pub image_guidance: Option<f64>,
+    /// Depths for a model that wants them: white is near.
+    pub depth: Option<RgbImage>,
+    /// What Stable Diffusion XL is told besides.
+    pub micro: MicroConditions,
+    /// Share of the steps, 0 to 1, at which the refiner takes over; `None` is 0.8 where there is one.
+    pub refiner_start: Option<f64>,
     /// LoRAs of this request only.
     pub loras: Vec<Lora>,
     /// ControlNets of this request.
@@ -123,6 +159,10 @@ impl Default for ImageRequest {
             init: None,
             references: Vec::new(),
             keep_reference_size: false,
+            image_guidance: None,
+            depth: None,
+            micro: MicroConditions::default(),
+            refiner_start: None,
             loras: Vec::new(),
             controls: Vec::new(),
             preview_every: 0,

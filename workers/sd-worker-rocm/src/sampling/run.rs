@@ -66,6 +66,8 @@ pub struct SamplerRun {
     schedule: NoiseSchedule,
     levels: Vec<NoiseLevel>,
     index: usize,
+    /// The level where this part of the run ends.
+    end: usize,
     eta: f64,
     churn: Churn,
     solver: Box<dyn Solver>,
@@ -116,6 +118,7 @@ impl SamplerRun {
             _ => plain.to_vec(),
         };
         Ok(Self {
+            end: levels.len() - 1,
             solver: options.sampler.solver(schedule, plain.len() - 1),
             schedule: schedule.clone(),
             levels,
@@ -125,19 +128,38 @@ impl SamplerRun {
         })
     }
 
-    /// Number of steps.
+    /// The steps of the run that begin between two shares of the model's training steps, 0 to 1, counted from noise:
+    /// the part of one of two models that hand over to each other. As diffusers has it (`denoising_start`,
+    /// `denoising_end`), a share is rounded to whole time steps, and a step belongs to the side where it begins.
+    #[must_use]
+    pub fn part(mut self, schedule: &NoiseSchedule, (start, end): (f64, f64)) -> Self {
+        let train = schedule.train_steps() as f64;
+        let before = |share: f64| match share {
+            share if share <= 0.0 => 0,
+            share if share >= 1.0 => self.levels.len() - 1,
+            share => {
+                let cut = (train - share * train).round();
+                let begins = self.levels[..self.levels.len() - 1].iter();
+                begins.take_while(|level| level.timestep >= cut).count()
+            }
+        };
+        (self.index, self.end) = (before(start), before(end).max(before(start)));
+        self
+    }
+
+    /// Number of steps, those before and after a part included.
     pub fn steps(&self) -> usize {
         self.levels.len() - 1
     }
 
-    /// Steps done.
+    /// Steps done, those before a part included.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// Whether the image is there.
+    /// Whether the image is there, or the end of a part is reached.
     pub fn is_done(&self) -> bool {
-        self.index == self.steps()
+        self.index >= self.end
     }
 
     /// All levels, one more than steps.
@@ -155,7 +177,7 @@ impl SamplerRun {
     /// # Errors
     /// candle's.
     pub fn start(&self, image: Option<&Tensor>, noise: &Tensor) -> candle_core::Result<Tensor> {
-        let level = self.levels[0];
+        let level = self.level();
         match image {
             Some(image) => Blend::of(image, level.alpha)?
                 .and(noise, level.sigma)?

@@ -3,13 +3,16 @@
 use super::answer::{encode_one, outcome_of};
 use super::controls::ControlBody;
 use super::editing::EditingBody;
+use super::request::Upload;
 use super::{pictures, App, ImageWorker};
-use crate::image_io::{to_base64, Format};
+use crate::image_io::{self, to_base64, Format};
 use crate::jobs::{Job, State as JobState};
 use crate::lora::Lora;
 use crate::pipeline::Stage;
 use crate::request::seed::given_seed;
-use crate::request::{InitFields, InterfaceDefaults, Limits, RequestFields, ValidRequest};
+use crate::request::{
+    InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, ValidRequest,
+};
 use crate::rng::RngKind;
 use axum::extract::{Path, Query};
 use axum::http::{header, StatusCode};
@@ -99,6 +102,14 @@ struct Body {
     mask_invert: Option<bool>,
     #[serde(flatten)]
     editing: EditingBody,
+    image_guidance: Option<f64>,
+    depth_image: Option<String>,
+    original_size: Option<(usize, usize)>,
+    crop: Option<(usize, usize)>,
+    target_size: Option<(usize, usize)>,
+    aesthetic_score: Option<f64>,
+    negative_aesthetic_score: Option<f64>,
+    refiner_start: Option<f64>,
     preview_every: Option<usize>,
     #[serde(default)]
     controls: Vec<ControlBody>,
@@ -190,6 +201,11 @@ impl App {
             }),
             None => None,
         };
+        let depth = match body.depth_image {
+            Some(depth) => Some(self.decode("depth_image", Upload::Base64(depth)).await?),
+            None => None,
+        };
+        let usual = MicroConditions::default();
         let rng = body.rng.as_deref().map(RngKind::from_name).transpose();
         let fields = RequestFields {
             prompt: body.prompt,
@@ -210,6 +226,17 @@ impl App {
             init,
             references: self.references(body.references).await?,
             keep_reference_size: body.keep_reference_size,
+            image_guidance: body.image_guidance,
+            depth: depth.as_ref().map(image_io::to_rgb),
+            micro: MicroConditions {
+                original_size: body.original_size,
+                crop: body.crop.unwrap_or(usual.crop),
+                target_size: body.target_size,
+                aesthetic_score: body.aesthetic_score.unwrap_or(usual.aesthetic_score),
+                negative_aesthetic_score: (body.negative_aesthetic_score)
+                    .unwrap_or(usual.negative_aesthetic_score),
+            },
+            refiner_start: body.refiner_start,
             loras: body.loras.into_iter().map(Lora::from).collect(),
             controls: self.controls(body.controls).await?,
             preview_every: body.preview_every,

@@ -21,4 +21,5 @@ mod pipeline;
 mod pipelines;
 mod small;
 mod stored;
+mod unets;
 mod video_networks;

@@ -91,7 +91,7 @@ fn sdxl_and_its_controlnet() {
     );
     let extra = Extra {
         pooled: Some(n.normal("pooled", &[2, 20])),
-        sizes: [96.0, 80.0, 0.0, 0.0, 96.0, 80.0],
+        numbers: vec![vec![96.0, 80.0, 0.0, 0.0, 96.0, 80.0]],
         guidance: None,
     };
     let condition = unet.condition(&text, &extra).unwrap();

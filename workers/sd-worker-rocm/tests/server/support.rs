@@ -3,6 +3,7 @@
 use candle_core::rocm_backend::{candle_rocm, RocmError};
 use candle_core::Device;
 use sd_worker_rocm::image_io::{self, DecodeLimits, Format};
+use sd_worker_rocm::info::Purpose;
 use sd_worker_rocm::jobs::{Generate, JobQueue, QueueOptions};
 use sd_worker_rocm::pipeline::{Defaults, Family, Generated, ModelInfo, Progress, Stage, Timings};
 use sd_worker_rocm::request::ValidRequest;
@@ -352,6 +353,8 @@ pub fn info() -> ModelInfo {
         family: Family::Sd1,
         inpainting: false,
         references: 0..=0,
+        purpose: Purpose::Pictures,
+        refined: false,
         precision: "f32".to_string(),
         size_multiple: 8,
         defaults: Defaults {
@@ -361,6 +364,7 @@ pub fn info() -> ModelInfo {
             guidance: 5.0,
             sampler: Sampler::Ddim,
             schedule: Some(Schedule::Discrete),
+            strength: None,
             unknown_scheduler: None,
         },
     }

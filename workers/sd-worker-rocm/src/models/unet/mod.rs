@@ -40,8 +40,9 @@ pub struct Condition {
 pub struct Extra {
     /// SDXL's pooled text, `(batch, width)`.
     pub pooled: Option<Tensor>,
-    /// SDXL's numbers: original height and width, crop from top and left, target height and width.
-    pub sizes: [f64; 6],
+    /// SDXL's numbers for each prompt of the batch: original height and width, crop from top and left, target height
+    /// and width; a refiner's end in an aesthetic score instead of the target's size.
+    pub numbers: Vec<Vec<f64>>,
     /// The guidance that a latent consistency model was told to imitate.
     pub guidance: Option<f64>,
 }
@@ -137,9 +138,16 @@ impl Trunk {
             (Some(_), None) => candle_core::bail!("the network wants a pooled text"),
             (Some(layer), Some(pooled)) => {
                 let size = self.config.addition_time_embed_dim.unwrap_or(256);
-                let sizes = self.embed(&extra.sizes, size, &device)?.flatten_all()?;
-                let sizes = sizes.unsqueeze(0)?.repeat((batch, 1))?;
-                let both = Tensor::cat(&[&pooled.to_dtype(self.dtype)?, &sizes], 1)?;
+                let prompts = extra.numbers.len();
+                if prompts == 0 || !batch.is_multiple_of(prompts) {
+                    candle_core::bail!("numbers of {prompts} prompts for a batch of {batch}")
+                }
+                let numbers = extra.numbers.iter().map(|numbers| {
+                    let row = self.embed(numbers, size, &device)?.flatten_all()?;
+                    row.unsqueeze(0)?.repeat((batch / prompts, 1))
+                });
+                let numbers = Tensor::cat(&numbers.collect::<Result<Vec<_>>>()?, 0)?;
+                let both = Tensor::cat(&[&pooled.to_dtype(self.dtype)?, &numbers], 1)?;
                 Some(layer.forward(&both, None)?)
             }
         };

@@ -134,6 +134,10 @@ impl LatentCodec for Vae {
         self.scale(&self.encode_mean(pixels)?)
     }
 
+    fn unscaled(&self, latents: &Tensor) -> Result<Tensor> {
+        self.unscale(latents)
+    }
+
     fn decode(&self, latents: &Tensor, tile: Option<usize>) -> Result<Tensor> {
         let raw = self.unscale(latents)?;
         let pictures = (0..raw.dim(0)?).map(|i| {

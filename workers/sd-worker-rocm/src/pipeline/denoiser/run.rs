@@ -13,8 +13,9 @@ pub struct Setting<'a> {
     pub positive: &'a Encoded,
     /// The negative prompt.
     pub negative: &'a Encoded,
-    /// What networks for inpainting see of mask and masked picture, `(1, channels, height, width)`.
-    pub inpainting: Option<&'a Tensor>,
+    /// Channels that some networks want behind the latents, `(1, channels, height, width)`: mask and masked picture for
+    /// inpainting, the picture for instructions, depths.
+    pub channels: Option<&'a Tensor>,
     /// Latents of the request's pictures to look at, `(1, channels, height, width)` each.
     pub references: &'a [Tensor],
 }
@@ -51,8 +52,8 @@ pub struct Conditions {
     pub positive: Encoded,
     /// The negative prompt.
     pub negative: Encoded,
-    /// As [`Setting::inpainting`].
-    pub inpainting: Option<Tensor>,
+    /// As [`Setting::channels`].
+    pub channels: Option<Tensor>,
     /// As [`Setting::references`].
     pub references: Vec<Tensor>,
 }
@@ -63,11 +64,11 @@ impl Conditions {
     /// # Errors
     /// If the device has no room.
     pub fn to_device(&self, device: &Device) -> CandleResult<Self> {
-        let inpainting = self.inpainting.as_ref();
+        let channels = self.channels.as_ref();
         Ok(Self {
             positive: self.positive.to_device(device)?,
             negative: self.negative.to_device(device)?,
-            inpainting: inpainting.map(|x| x.to_device(device)).transpose()?,
+            channels: channels.map(|x| x.to_device(device)).transpose()?,
             references: (self.references.iter())
                 .map(|x| x.to_device(device))
                 .collect::<CandleResult<_>>()?,
@@ -80,7 +81,7 @@ impl Conditions {
             request,
             positive: &self.positive,
             negative: &self.negative,
-            inpainting: self.inpainting.as_ref(),
+            channels: self.channels.as_ref(),
             references: &self.references,
         }
     }

@@ -95,7 +95,7 @@ impl TransformerDenoiser {
                 references: (setting.references.iter())
                     .map(|x| x.to_dtype(dtype))
                     .collect::<CandleResult<_>>()?,
-                masked: match setting.inpainting {
+                masked: match setting.channels {
                     Some(x) => {
                         let rows = request.batch * of.len();
                         Some(x.to_dtype(dtype)?.repeat((rows, 1, 1, 1))?)

@@ -19,12 +19,25 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use worker::{Error, Result};
 
+/// Guidance by the picture where a request says nothing: InstructPix2Pix's own.
+const IMAGE_GUIDANCE: f64 = 1.5;
+
+/// A prompt in the batch.
+struct Row<'a> {
+    text: &'a Encoded,
+    negative: bool,
+    /// Whether the channels behind the latents are there, or zeros instead.
+    shown: bool,
+}
+
 /// The UNet of Stable Diffusion 1, 2 and XL, with its ControlNets.
 pub struct UNetDenoiser {
     /// The network.
     pub module: Module<UNet>,
     /// Its configuration.
     pub config: UNetConfig,
+    /// Whether it is told a score instead of a size.
+    refines: bool,
     controls: HashMap<PathBuf, Module<ControlNet>>,
     device: Device,
     /// Where ControlNets are loaded.
@@ -33,12 +46,12 @@ pub struct UNetDenoiser {
 }
 
 impl UNetDenoiser {
-    /// Loads the network; `control_device` is where its ControlNets are to be.
+    /// Loads the network, one that `refines` or not; `control_device` is where its ControlNets are to be.
     ///
     /// # Errors
     /// If weights do not fit the configuration, or the device has no room.
     pub fn new(
-        config: UNetConfig,
+        (config, refines): (UNetConfig, bool),
         weights: Weights,
         dtype: DType,
         device: &Device,
@@ -50,6 +63,7 @@ impl UNetDenoiser {
         Ok(Self {
             module: Module::new("the denoiser", weights, dtype, device, offload, build)?,
             config,
+            refines,
             controls: HashMap::new(),
             device: device.clone(),
             control_device: control_device.clone(),
@@ -87,20 +101,27 @@ impl UNetDenoiser {
         }
         let unet = self.module.network()?;
         let failed = Error::candle("preparing the denoiser");
-        let times = prompts.of(setting).len();
+        let rows = self.rows(setting, prompts);
+        let times = rows.len();
         let build = || {
-            let inpainting = match setting.inpainting {
+            let channels = match setting.channels {
                 None => None,
                 Some(channels) => {
-                    let channels = channels.to_dtype(unet.dtype())?;
-                    Some(channels.repeat((request.batch * times, 1, 1, 1))?)
+                    let shown = channels.to_dtype(unet.dtype())?;
+                    let shown = shown.repeat((request.batch, 1, 1, 1))?;
+                    let hidden = shown.zeros_like()?;
+                    let rows = rows
+                        .iter()
+                        .map(|row| if row.shown { &shown } else { &hidden });
+                    Some(Tensor::cat(&rows.collect::<Vec<_>>(), 0)?)
                 }
             };
             Ok(Evaluation {
                 condition: unet.condition(&text, &extra)?,
                 unet: unet.clone(),
                 times,
-                inpainting,
+                channels,
+                instructed: self.image_guidance(request).map(|scale| (scale, prompts)),
                 controls,
                 device: self.device.clone(),
             })
@@ -114,13 +135,63 @@ impl UNetDenoiser {
         self.controls.values_mut().for_each(Module::rest);
     }
 
+    /// How strongly guidance keeps to the picture, where it does and guidance is on.
+    fn image_guidance(&self, request: &ImageRequest) -> Option<f64> {
+        let instructed = self.config.in_channels == 2 * self.config.out_channels;
+        let scale = request.image_guidance.unwrap_or(IMAGE_GUIDANCE);
+        self.guidance(request).filter(|_| instructed).map(|_| scale)
+    }
+
+    /// The rows of the batch.
+    fn rows<'a>(&self, setting: &Setting<'a>, prompts: Prompts) -> Vec<Row<'a>> {
+        let row = |text: &'a Encoded, negative, shown| Row {
+            text,
+            negative,
+            shown,
+        };
+        let (negative, positive) = (setting.negative, setting.positive);
+        match (self.image_guidance(setting.request), prompts) {
+            (None, Prompts::Positive) => vec![row(positive, false, true)],
+            (None, Prompts::Negative) => vec![row(negative, true, true)],
+            (None, Prompts::Both) => vec![row(negative, true, true), row(positive, false, true)],
+            (Some(_), Prompts::Negative) => {
+                vec![row(negative, true, false), row(negative, true, true)]
+            }
+            (Some(_), Prompts::Positive | Prompts::Both) => vec![
+                row(negative, true, false),
+                row(negative, true, true),
+                row(positive, false, true),
+            ],
+        }
+    }
+
+    /// What Stable Diffusion XL is told in numbers beside a prompt.
+    fn numbers(&self, request: &ImageRequest, negative: bool) -> Vec<f64> {
+        let told = &request.micro;
+        let own = (request.width, request.height);
+        let (width, height) = told.original_size.unwrap_or(own);
+        let mut numbers = vec![height, width, told.crop.1, told.crop.0];
+        let (width, height) = told.target_size.unwrap_or(own);
+        numbers.extend([height, width]);
+        let mut numbers: Vec<f64> = numbers.into_iter().map(|x| x as f64).collect();
+        if self.refines {
+            numbers.truncate(4);
+            numbers.push(match negative {
+                true => told.negative_aesthetic_score,
+                false => told.aesthetic_score,
+            });
+        }
+        numbers
+    }
+
     /// Text and numbers for the whole batch.
     fn condition(&self, setting: &Setting, prompts: Prompts) -> CandleResult<(Tensor, Extra)> {
         let request = setting.request;
         let batch = request.batch;
+        let of_batch = self.rows(setting, prompts);
         let rows = |of: &dyn Fn(&Encoded) -> Tensor| -> CandleResult<Tensor> {
-            let rows = prompts.of(setting).into_iter().map(|encoded| {
-                let x = of(encoded);
+            let rows = of_batch.iter().map(|row| {
+                let x = of(row.text);
                 let mut times = vec![1; x.rank()];
                 times[0] = batch;
                 x.repeat(times)
@@ -135,10 +206,11 @@ impl UNetDenoiser {
             Some(_) => Some(rows(&|encoded| encoded.pooled.clone())?),
             None => None,
         };
-        let (height, width) = (request.height as f64, request.width as f64);
+        let numbers = of_batch.iter();
+        let numbers = numbers.map(|row| self.numbers(request, row.negative));
         let extra = Extra {
             pooled,
-            sizes: [height, width, 0.0, 0.0, height, width],
+            numbers: numbers.collect(),
             guidance: Some(request.guidance),
         };
         Ok((text, extra))
@@ -232,7 +304,10 @@ struct Evaluation {
     condition: Condition,
     /// How often the latents are in the batch.
     times: usize,
-    inpainting: Option<Tensor>,
+    /// Channels behind the latents.
+    channels: Option<Tensor>,
+    /// Guidance by the picture, of the prompts that were asked about.
+    instructed: Option<(f64, Prompts)>,
     controls: Vec<ControlRun>,
     device: Device,
 }
@@ -259,12 +334,36 @@ impl Evaluate for Evaluation {
                 Some(sum) => sum.plus(&more)?,
             });
         }
-        let x = match &self.inpainting {
+        let x = match &self.channels {
             Some(channels) => Tensor::cat(&[&x, channels], 1)?,
             None => x,
         };
-        self.unet
+        let output = self
+            .unet
             .forward(&x, level.timestep, &self.condition, residuals.as_ref())?
-            .to_dtype(DType::F32)
+            .to_dtype(DType::F32)?;
+        match self.instructed {
+            None => Ok(output),
+            Some((scale, prompts)) => instructed(&output, scale, prompts),
+        }
+    }
+}
+
+/// The predictions from which guidance is combined (Brooks et al. 2023, equation 3): to be told apart from the negative
+/// prompt's, which is led to the picture by `scale`, is what the prompt changes in the picture's presence. `output` has the
+/// negative prompt's without the picture, with it, and, unless only the negative half is asked for, the prompt's.
+fn instructed(output: &Tensor, scale: f64, prompts: Prompts) -> CandleResult<Tensor> {
+    let rows = match prompts {
+        Prompts::Negative => 2,
+        Prompts::Positive | Prompts::Both => 3,
+    };
+    let parts = output.chunk(rows, 0)?;
+    let (blind, seeing) = (&parts[0], &parts[1]);
+    let negative = (blind + ((seeing - blind)? * scale)?)?;
+    let positive = || (&parts[2] - seeing)? + &negative;
+    match prompts {
+        Prompts::Negative => Ok(negative),
+        Prompts::Positive => positive(),
+        Prompts::Both => Tensor::cat(&[&negative, &positive()?], 0),
     }
 }

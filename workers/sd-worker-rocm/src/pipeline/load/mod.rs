@@ -41,11 +41,29 @@ impl Opened {
         options: &PipelineOptions,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self> {
-        let opened = Self::files(name, path, options, progress)?;
+        let mut opened = Self::files(name, path, options, progress)?;
+        if let Some(path) = &options.refiner {
+            opened.refine(path, options)?;
+        }
         Ok(match options.expand_fp8 {
             true => opened.expanded(),
             false => opened,
         })
+    }
+
+    /// Opens the model that does the last steps.
+    fn refine(&mut self, path: &Path, options: &PipelineOptions) -> Result<()> {
+        let name = path.file_stem().unwrap_or(path.as_os_str());
+        let name = name.to_string_lossy().into_owned();
+        match (self, Self::files(name, path, options, &mut |_| {})?) {
+            (Self::UNet(model), Self::UNet(refiner)) => {
+                model.refiner = Some(refiner);
+                Ok(())
+            }
+            _ => Err(Error::Usage(
+                "--refiner is for models whose denoiser is a UNet, and must be one".to_string(),
+            )),
+        }
     }
 
     /// The same model, of which what is in 8-bit floats is loaded as wider numbers.
@@ -53,11 +71,14 @@ impl Opened {
         let expand = |weights: &mut Weights| *weights = std::mem::take(weights).expanded();
         match &mut self {
             Self::UNet(model) => {
-                expand(&mut model.unet.1);
-                model
-                    .towers
-                    .iter_mut()
-                    .for_each(|tower| expand(&mut tower.1));
+                let mut refiner = model.refiner.take();
+                let models = [Some(&mut **model), refiner.as_deref_mut()];
+                for model in models.into_iter().flatten() {
+                    expand(&mut model.unet.1);
+                    let towers = model.towers.iter_mut();
+                    towers.for_each(|tower| expand(&mut tower.1));
+                }
+                model.refiner = refiner;
             }
             Self::Transformer(model) => {
                 expand(&mut model.weights);

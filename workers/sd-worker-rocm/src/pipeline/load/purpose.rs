@@ -1,6 +1,8 @@
 //! What a UNet is for, as its configuration tells: models that need more than a prompt and a picture are told apart
 //! before they fail at the first step.
 
+use crate::info::Purpose;
+use crate::models::clip::ClipConfig;
 use crate::models::config::PerBlock;
 use crate::models::unet::config::UNetConfig;
 
@@ -9,28 +11,26 @@ fn inpainting_channels(unet: &UNetConfig) -> usize {
     2 * unet.out_channels + 1
 }
 
-/// Checks that a UNet fits its text encoders, of these widths, and is one that a prompt, a picture and a mask suffice
-/// for.
+/// What a UNet is for, if it fits its text encoders.
 ///
 /// # Errors
-/// Names the kind of model, or the widths that do not fit.
-pub(super) fn check(unet: &UNetConfig, towers: &[usize]) -> Result<(), String> {
+/// Names the kind of model if it is not implemented, or the widths that do not fit.
+pub(super) fn of(unet: &UNetConfig, towers: &[&ClipConfig]) -> Result<Purpose, String> {
     let (input, output) = (unet.in_channels, unet.out_channels);
-    let kind = match input {
-        _ if is_refiner(unet) => Some("a refiner of Stable Diffusion XL"),
-        _ if input == output || input == inpainting_channels(unet) => None,
-        _ if input == 2 * output => {
-            Some("a model for instructions on pictures (InstructPix2Pix) or upscaling")
-        }
-        _ if input == output + 1 => Some("a model for depth maps"),
-        _ if input == output + 3 => Some("an upscaler"),
-        _ => Some("a model of a kind that is not known"),
-    };
-    if let Some(kind) = kind {
-        return Err(format!(
+    let other = |kind: &str| {
+        Err(format!(
             "the denoiser takes {input} channels for {output}: this is {kind}, which is not implemented"
-        ));
-    }
+        ))
+    };
+    let purpose = match input {
+        _ if input == output && is_refiner(unet, towers)? => Purpose::Refiner,
+        _ if input == output || input == inpainting_channels(unet) => Purpose::Pictures,
+        _ if input == 2 * output => Purpose::Instructions,
+        _ if input == output + 1 => Purpose::Depth,
+        _ if input == output + 3 => return other("an upscaler"),
+        _ => return other("a model of a kind that is not known"),
+    };
+    let towers: Vec<usize> = towers.iter().map(|tower| tower.hidden_size).collect();
     let width: usize = towers.iter().sum();
     let fits = |wanted: &usize| *wanted == width;
     let all_fit = match &unet.cross_attention_dim {
@@ -46,19 +46,50 @@ pub(super) fn check(unet: &UNetConfig, towers: &[usize]) -> Result<(), String> {
             }
         ));
     }
-    Ok(())
+    Ok(purpose)
 }
 
 /// Refiners are conditioned on five numbers, the last an aesthetic score, instead of six.
-fn is_refiner(unet: &UNetConfig) -> bool {
-    let numbers = |count: usize| unet.addition_time_embed_dim.map(|width| count * width);
-    match (
+fn is_refiner(unet: &UNetConfig, towers: &[&ClipConfig]) -> Result<bool, String> {
+    let (Some(input), Some(width), Some(last)) = (
         unet.projection_class_embeddings_input_dim,
-        &unet.cross_attention_dim,
-    ) {
-        // The second tower alone is as wide as its pooled text.
-        (Some(input), PerBlock::One(text)) => numbers(5).is_some_and(|five| input == five + text),
-        _ => false,
+        unet.addition_time_embed_dim,
+        towers.last(),
+    ) else {
+        return Ok(false);
+    };
+    let pooled = last.projection_dim.unwrap_or(last.hidden_size);
+    match input.checked_sub(pooled) {
+        Some(numbers) if numbers == 6 * width => Ok(false),
+        Some(numbers) if numbers == 5 * width => Ok(true),
+        _ => Err(format!(
+            "projection_class_embeddings_input_dim is {input}; with a pooled text of {pooled} and addition_time_embed_dim {width} it must be {} or {}",
+            pooled + 6 * width,
+            pooled + 5 * width
+        )),
+    }
+}
+
+/// Whether pipelines of this class are of a kind that the parts of a folder do not tell, and that is not implemented.
+///
+/// # Errors
+/// Names it.
+pub(super) fn check_class(class: &str) -> Result<(), String> {
+    const KINDS: [(&str, &str); 10] = [
+        ("UnCLIP", "pictures from CLIP's embeddings of pictures"),
+        ("ImageVariation", "variations of a picture without a prompt"),
+        ("Upscale", "upscaling"),
+        ("Kolors", "Kolors, whose text encoder is ChatGLM3"),
+        ("GLIGEN", "boxes with prompts"),
+        ("AnimateDiff", "videos"),
+        ("Video", "videos"),
+        ("Audio", "sounds"),
+        ("Kandinsky", "Kandinsky"),
+        ("LDM3D", "pictures with depths"),
+    ];
+    match KINDS.iter().find(|(word, _)| class.contains(word)) {
+        Some((_, what)) => Err(format!("{class}, for {what}, is not implemented")),
+        None => Ok(()),
     }
 }
 
@@ -66,26 +97,37 @@ fn is_refiner(unet: &UNetConfig) -> bool {
 mod tests {
     use super::*;
 
+    fn tower(width: usize, pooled: Option<usize>) -> ClipConfig {
+        let json = format!(
+            r#"{{"vocab_size": 10, "hidden_size": {width}, "intermediate_size": 8, "num_hidden_layers": 1,
+                "num_attention_heads": 1, "projection_dim": {}}}"#,
+            pooled.map_or("null".to_string(), |pooled| pooled.to_string())
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
     #[test]
-    fn models_for_other_purposes_are_named() {
+    fn models_for_other_purposes_are_told_apart() {
         let with = |input| UNetConfig {
             in_channels: input,
             cross_attention_dim: PerBlock::One(768),
             ..UNetConfig::default()
         };
-        assert_eq!(check(&with(4), &[768]), Ok(()));
-        assert_eq!(check(&with(9), &[768]), Ok(()));
-        for (channels, kind) in [
-            (8, "InstructPix2Pix"),
-            (5, "depth"),
-            (7, "upscaler"),
-            (6, "not known"),
+        let (l, h, g) = (tower(768, None), tower(1024, None), tower(1280, Some(1280)));
+        for (channels, purpose) in [
+            (4, Purpose::Pictures),
+            (9, Purpose::Pictures),
+            (8, Purpose::Instructions),
+            (5, Purpose::Depth),
         ] {
-            let error = check(&with(channels), &[768]).unwrap_err();
+            assert_eq!(of(&with(channels), &[&l]), Ok(purpose), "{channels}");
+        }
+        for (channels, kind) in [(7, "upscaler"), (6, "not known")] {
+            let error = of(&with(channels), &[&l]).unwrap_err();
             assert!(error.contains(kind), "{channels}: {error}");
         }
-        assert!(check(&with(4), &[1024]).unwrap_err().contains("1024"));
-        assert!(check(&with(4), &[768, 1280]).unwrap_err().contains("2048"));
+        assert!(of(&with(4), &[&h]).unwrap_err().contains("1024"));
+        assert!(of(&with(4), &[&l, &g]).unwrap_err().contains("2048"));
         let xl = |numbers: usize, text| UNetConfig {
             addition_embed_type: Some("text_time".to_string()),
             addition_time_embed_dim: Some(256),
@@ -93,9 +135,24 @@ mod tests {
             cross_attention_dim: PerBlock::One(text),
             ..UNetConfig::default()
         };
-        assert_eq!(check(&xl(6, 2048), &[768, 1280]), Ok(()));
-        assert!(check(&xl(5, 1280), &[1280])
+        assert_eq!(of(&xl(6, 2048), &[&l, &g]), Ok(Purpose::Pictures));
+        assert_eq!(of(&xl(5, 1280), &[&g]), Ok(Purpose::Refiner));
+        assert!(of(&xl(4, 1280), &[&g])
             .unwrap_err()
-            .contains("refiner"));
+            .contains("projection_class_embeddings_input_dim"));
+    }
+
+    #[test]
+    fn other_pipelines_are_named() {
+        assert_eq!(check_class("StableDiffusionXLInpaintPipeline"), Ok(()));
+        for (class, what) in [
+            ("StableUnCLIPImg2ImgPipeline", "CLIP's embeddings"),
+            ("StableDiffusionImageVariationPipeline", "variations"),
+            ("StableDiffusionUpscalePipeline", "upscaling"),
+            ("KolorsPipeline", "ChatGLM3"),
+        ] {
+            let error = check_class(class).unwrap_err();
+            assert!(error.contains(class) && error.contains(what), "{error}");
+        }
     }
 }

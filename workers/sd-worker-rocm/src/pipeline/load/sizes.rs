@@ -42,11 +42,14 @@ impl PartSizes {
         let bytes = |precision: Precision, on_cpu: bool| match &opened {
             Opened::UNet(model) => {
                 let dtype = precise(precision, &model.unet.1, on_cpu);
+                let refiner = model.refiner.as_deref();
+                let models = || std::iter::once(&**model).chain(refiner);
                 PartBytes {
-                    text: (model.towers.iter())
+                    text: models()
+                        .flat_map(|model| &model.towers)
                         .map(|tower| tower.1.bytes_as(dtype))
                         .sum(),
-                    denoiser: model.unet.1.bytes_as(dtype),
+                    denoiser: models().map(|model| model.unet.1.bytes_as(dtype)).sum(),
                     // Some exceed f16 and are run in f32.
                     vae: model.vae.1.bytes_as(DType::F32),
                 }

@@ -2,7 +2,7 @@
 
 use super::parts::{dtype, open_taesd, open_vae, open_vae_part};
 use super::texts::{TextModels, TextSource};
-use crate::info::{Defaults, ModelInfo};
+use crate::info::{Defaults, ModelInfo, Purpose};
 use crate::models::codec::CodecConfig;
 use crate::pipeline::denoiser::transformer::TransformerDenoiser;
 use crate::pipeline::denoiser::Denoiser;
@@ -154,12 +154,15 @@ impl Pipeline {
                 guidance,
                 sampler: schedule.sampler.unwrap_or(Sampler::Euler),
                 schedule: Some(schedule.named.unwrap_or(Schedule::Discrete)),
+                strength: None,
                 unknown_scheduler: schedule.unknown.clone(),
             },
             name,
             family: family.family(),
             inpainting: family.inpaints(),
             references: family.references(),
+            purpose: Purpose::Pictures,
+            refined: false,
             precision: quantization.unwrap_or_else(|| format!("{dtype:?}").to_lowercase()),
             size_multiple: family.patch() * factor,
         };
@@ -172,6 +175,8 @@ impl Pipeline {
             denoiser: Denoiser::Transformer(Box::new(denoiser)),
             second,
             vae,
+            refiner: None,
+            picture_is_scaled: true,
             taesd,
             latent_channels,
             factor,

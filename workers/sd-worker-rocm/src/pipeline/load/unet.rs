@@ -3,7 +3,7 @@
 use super::distilled::{distilled, Distilled};
 use super::parts::{dtype, open_taesd, open_tower, open_vae, open_vae_part, tower_names};
 use super::purpose;
-use crate::info::{Defaults, Family, ModelInfo};
+use crate::info::{Defaults, Family, ModelInfo, Purpose};
 use crate::models::clip::ClipConfig;
 use crate::models::codec::CodecConfig;
 use crate::models::config::PerBlock;
@@ -11,6 +11,7 @@ use crate::models::unet::config::UNetConfig;
 use crate::pipeline::denoiser::unet::UNetDenoiser;
 use crate::pipeline::denoiser::Denoiser;
 use crate::pipeline::place::{GuidancePlace, Placement};
+use crate::pipeline::refiner::Refiner;
 use crate::pipeline::text::{composed_towers, Reading, TextStage, Tower};
 use crate::pipeline::types::PipelineOptions;
 use crate::pipeline::vae::VaeStage;
@@ -35,18 +36,29 @@ pub(super) struct UNetModel {
     schedule: NoiseSchedule,
     /// Whether no negative prompt means zeros instead of an encoded empty text.
     zeros_for_empty: bool,
+    purpose: Purpose,
+    /// Whether the picture that instructions are on has the scale of latents: CosXL's edits.
+    picture_is_scaled: bool,
+    /// The model that does the last steps.
+    pub refiner: Option<Box<UNetModel>>,
 }
 
 /// `model_index.json`, as far as it matters.
 #[derive(Default, serde::Deserialize)]
 #[serde(default)]
 struct ModelIndex {
+    _class_name: String,
     force_zeros_for_empty_prompt: bool,
+    is_cosxl_edit: bool,
 }
 
-/// Widths of the text encoders.
-fn widths(towers: &[(ClipConfig, Weights, ClipTokenizer, usize)]) -> Vec<usize> {
-    towers.iter().map(|tower| tower.0.hidden_size).collect()
+/// What a UNet beside these text encoders is for.
+fn purpose(
+    unet: &UNetConfig,
+    towers: &[(ClipConfig, Weights, ClipTokenizer, usize)],
+) -> std::result::Result<Purpose, String> {
+    let towers: Vec<&ClipConfig> = towers.iter().map(|tower| &tower.0).collect();
+    purpose::of(unet, &towers)
 }
 
 impl UNetModel {
@@ -57,6 +69,11 @@ impl UNetModel {
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self> {
         let index: ModelIndex = folder.json("model_index.json")?;
+        let bad_index = |reason: String| Error::BadModel {
+            path: folder.path("model_index.json"),
+            reason,
+        };
+        purpose::check_class(&index._class_name).map_err(bad_index)?;
         progress("configuration");
         let unet = folder.part("unet");
         let unet_config: UNetConfig = unet.config()?;
@@ -73,7 +90,7 @@ impl UNetModel {
                 towers.push((config, weights, tokenizer, usize::from(xl)));
             }
         }
-        purpose::check(&unet_config, &widths(&towers)).map_err(|e| unet.bad_config(e))?;
+        let purpose = purpose(&unet_config, &towers).map_err(|e| unet.bad_config(e))?;
         let scheduler = folder.bytes("scheduler/scheduler_config.json")?;
         let scheduler = String::from_utf8_lossy(&scheduler);
         Ok(Self {
@@ -83,6 +100,9 @@ impl UNetModel {
             towers,
             schedule: NoiseSchedule::from_config(&scheduler)?,
             zeros_for_empty: index.force_zeros_for_empty_prompt && xl,
+            picture_is_scaled: index.is_cosxl_edit,
+            purpose,
+            refiner: None,
         })
     }
 
@@ -122,7 +142,7 @@ impl UNetModel {
             let weights = tower_names(&tower.weights);
             towers.push((tower.config, weights, tokenizer, tower.leave_out));
         }
-        purpose::check(&checkpoint.unet_config, &widths(&towers)).map_err(|e| bad(&e))?;
+        let purpose = purpose(&checkpoint.unet_config, &towers).map_err(|e| bad(&e))?;
         Ok(Self {
             name,
             zeros_for_empty: checkpoint.unet_config.addition_embed_type.is_some(),
@@ -130,6 +150,9 @@ impl UNetModel {
             vae: (checkpoint.vae_config.into(), checkpoint.vae),
             towers,
             schedule,
+            purpose,
+            picture_is_scaled: false,
+            refiner: None,
         })
     }
 }
@@ -148,57 +171,46 @@ impl Pipeline {
                 model.name
             )));
         }
-        let (unet_config, unet_weights) = model.unet;
-        let dtype_on = |device: &Device| dtype(options.precision, &unet_weights, device);
-        let (text_dtype, dtype, vae_dtype) = (
-            dtype_on(&place.text),
-            dtype_on(&place.denoiser),
-            dtype_on(&place.vae),
-        );
-        let quantization = unet_weights.most_quantized();
-        let family = family(&unet_config);
-        let concepts = Concept::open_all(&options.embeddings)?;
-        progress("text encoder");
-        let mut towers = Vec::new();
-        for (config, weights, tokenizer, leave_out) in model.towers {
-            let reading = Reading {
-                leave_out,
-                norm: family != Family::Sdxl,
-            };
-            towers.push(Tower::new(
-                config,
-                weights,
-                tokenizer,
-                &concepts,
-                reading,
-                text_dtype,
-                &place.text,
-                options.offload,
-            )?);
+        if model.purpose == Purpose::Refiner && model.refiner.is_some() {
+            return Err(Error::Usage(format!(
+                "{} is a refiner itself; give it with --refiner and the model that it refines with --model",
+                model.name
+            )));
         }
+        let family = family(&model.unet.0);
+        let vae_dtype = dtype(options.precision, &model.unet.1, &place.vae);
+        let arithmetic = dtype(options.precision, &model.unet.1, &place.denoiser);
+        let precision = model.unet.1.most_quantized();
+        let precision = precision.unwrap_or_else(|| format!("{arithmetic:?}").to_lowercase());
+        let (input, output) = (model.unet.0.in_channels, model.unet.0.out_channels);
+        let latents = model.unet.0.sample_size.as_ref().map(sample_size);
+        let conditioned = model.unet.0.time_cond_proj_dim.is_some();
+        progress("text encoder");
+        let text = text_stage(model.towers, &model.unet, &place, &options)?;
         progress("denoiser");
-        let inpainting = unet_config.in_channels != unet_config.out_channels;
-        let latents = unet_config.sample_size.as_ref().map(sample_size);
+        let refines = model.purpose == Purpose::Refiner;
         let second = match &place.guidance {
             // Its ControlNets are beside it.
-            GuidancePlace::Second(there) => Some(Denoiser::UNet(Box::new(UNetDenoiser::new(
-                unet_config.clone(),
-                unet_weights.clone(),
-                dtype_on(there),
+            GuidancePlace::Second(there) => Some(denoiser(
+                model.unet.clone(),
+                refines,
                 there,
                 there,
-                options.offload,
-            )?))),
+                &options,
+            )?),
             GuidancePlace::Together | GuidancePlace::InTurn => None,
         };
-        let denoiser = UNetDenoiser::new(
-            unet_config,
-            unet_weights,
-            dtype,
+        let denoiser = denoiser(
+            model.unet,
+            refines,
             &place.denoiser,
             &place.controlnet,
-            options.offload,
+            &options,
         )?;
+        let refiner = match model.refiner {
+            Some(refiner) => Some(Refiner::load(*refiner, output, &place, &options)?),
+            None => None,
+        };
         progress("VAE");
         let (vae_config, vae_weights) = match &options.vae {
             Some(path) => open_vae(path, family)?,
@@ -225,30 +237,37 @@ impl Pipeline {
             _ => (128, 128),
         };
         let (height, width) = latents.unwrap_or(usual);
-        let conditioned = denoiser.config.time_cond_proj_dim.is_some();
         let info = ModelInfo {
-            defaults: defaults(
-                &model.name,
-                (width * factor, height * factor),
-                &model.schedule,
-                conditioned,
-            ),
+            defaults: Defaults {
+                // Where the picture is a condition, the steps begin with noise.
+                strength: (model.purpose == Purpose::Instructions).then_some(1.0),
+                ..defaults(
+                    &model.name,
+                    (width * factor, height * factor),
+                    &model.schedule,
+                    conditioned,
+                )
+            },
             name: model.name,
             family,
-            inpainting,
+            inpainting: input == 2 * output + 1,
             references: 0..=0,
-            precision: quantization.unwrap_or_else(|| format!("{dtype:?}").to_lowercase()),
+            purpose: model.purpose,
+            refined: refiner.is_some(),
+            precision,
             size_multiple: factor,
         };
         Ok(Self {
             place,
             info,
             schedule: model.schedule,
-            text: TextStage::new(towers, Vec::new(), Arc::new(composed_towers)),
+            text,
             zeros_for_empty: model.zeros_for_empty,
-            denoiser: Denoiser::UNet(Box::new(denoiser)),
+            denoiser,
             second,
             vae,
+            refiner,
+            picture_is_scaled: model.picture_is_scaled,
             taesd,
             latent_channels,
             factor,
@@ -256,6 +275,80 @@ impl Pipeline {
             merged: Default::default(),
         })
     }
+}
+
+impl Refiner {
+    /// Loads what does the last steps of a model with `channels` of latents.
+    fn load(
+        model: UNetModel,
+        channels: usize,
+        place: &Placement,
+        options: &PipelineOptions,
+    ) -> Result<Self> {
+        let theirs = (model.unet.0.in_channels, model.unet.0.out_channels);
+        if theirs != (channels, channels) {
+            return Err(Error::Usage(format!(
+                "--refiner {}: its denoiser takes {} channels for {}, the model's latents have {channels}",
+                model.name, theirs.0, theirs.1
+            )));
+        }
+        Ok(Self {
+            text: text_stage(model.towers, &model.unet, place, options)?,
+            denoiser: denoiser(
+                model.unet,
+                model.purpose == Purpose::Refiner,
+                &place.denoiser,
+                &place.controlnet,
+                options,
+            )?,
+            schedule: model.schedule,
+            zeros_for_empty: model.zeros_for_empty,
+        })
+    }
+}
+
+/// Loads the text encoders of a UNet.
+fn text_stage(
+    towers: Vec<(ClipConfig, Weights, ClipTokenizer, usize)>,
+    unet: &(UNetConfig, Weights),
+    place: &Placement,
+    options: &PipelineOptions,
+) -> Result<TextStage> {
+    let concepts = Concept::open_all(&options.embeddings)?;
+    let norm = family(&unet.0) != Family::Sdxl;
+    let towers = towers.into_iter();
+    let towers = towers.map(|(config, weights, tokenizer, leave_out)| {
+        Tower::new(
+            config,
+            weights,
+            tokenizer,
+            &concepts,
+            Reading { leave_out, norm },
+            dtype(options.precision, &unet.1, &place.text),
+            &place.text,
+            options.offload,
+        )
+    });
+    let towers = towers.collect::<Result<_>>()?;
+    Ok(TextStage::new(
+        towers,
+        Vec::new(),
+        Arc::new(composed_towers),
+    ))
+}
+
+/// Loads a UNet, which may be a refiner's; `controls` is where its ControlNets are to be.
+fn denoiser(
+    (config, weights): (UNetConfig, Weights),
+    refines: bool,
+    device: &Device,
+    controls: &Device,
+    options: &PipelineOptions,
+) -> Result<Denoiser> {
+    let dtype = dtype(options.precision, &weights, device);
+    let unet = (config, refines);
+    let unet = UNetDenoiser::new(unet, weights, dtype, device, controls, options.offload)?;
+    Ok(Denoiser::UNet(Box::new(unet)))
 }
 
 fn family(config: &UNetConfig) -> Family {
@@ -300,6 +393,7 @@ fn defaults(
             _ => schedule.sampler.unwrap_or(Sampler::EulerAncestral),
         },
         schedule: Some(schedule.named.unwrap_or(Schedule::Discrete)),
+        strength: None,
         unknown_scheduler: schedule.unknown.clone(),
     }
 }
