@@ -170,8 +170,7 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
         body
     };
     for (field, value) in [
-        ("inpainting_fill", json!(0)),
-        ("inpainting_fill", json!(2)),
+        ("inpainting_fill", json!(4)),
         ("s_churn", json!(0.5)),
         ("s_noise", json!(1.003)),
         ("s_min_uncond", json!(1)),
@@ -182,8 +181,8 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
         ("latent_mask", json!(picture)),
         ("disable_extra_networks", json!(true)),
         ("infotext", json!("Steps: 3")),
-        ("inpaint_full_res", json!(true)),
-        ("resize_mode", json!(2)),
+        ("inpaint_full_res", json!("perhaps")),
+        ("resize_mode", json!(4)),
         ("alwayson_scripts", json!({"ADetailer": {"args": [true]}})),
         (
             "alwayson_scripts",
@@ -213,6 +212,10 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
         ("mask_blur_x", json!(4)),
         ("hr_scale", json!(2)),
         ("inpaint_full_res", json!(false)),
+        ("inpaint_full_res", json!("True")),
+        ("inpainting_fill", json!(0)),
+        ("inpainting_fill", json!("2")),
+        ("resize_mode", json!(2)),
         ("inpaint_full_res_padding", json!(32)),
         ("a_later_version's", json!(1)),
         ("steps", json!("3")),
@@ -251,6 +254,14 @@ fn the_web_uis_own_defaults_hold() {
     let usual = text(json!({}));
     assert_eq!(usual["Denoising strength"], "0.75");
     assert_eq!(usual["Mask blur"], "4");
+    assert_eq!(usual["Masked content"], "fill");
+    assert_eq!(usual["Inpaint area"], "Only masked");
+    assert_eq!(usual["Masked area padding"], "0");
+    let whole = text(json!({"inpaint_full_res": 0, "inpainting_fill": 1}));
+    assert_eq!(
+        (&whole["Masked content"], &whole["Inpaint area"]),
+        (&Value::Null, &Value::Null)
+    );
     let both = text(json!({"mask_blur_x": 2, "mask_blur_y": 2, "denoising_strength": 0.5}));
     assert_eq!(both["Denoising strength"], "0.5");
     assert_eq!(both["Mask blur"], "2");

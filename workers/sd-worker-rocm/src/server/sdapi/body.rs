@@ -2,6 +2,7 @@
 
 use super::lenient;
 use super::settings::Settings;
+use crate::editing::{Editing, Fill, Fit};
 use crate::lora::Lora;
 use crate::request::seed::given_seed;
 use crate::request::{InterfaceDefaults, RequestFields};
@@ -19,7 +20,7 @@ type Asks = fn(&Value) -> bool;
 
 /// Options that would change the picture and are not implemented, and which values ask for them. What does nothing
 /// without one of them (`hr_scale`, `subseed`, `s_tmin`, …) may be there.
-const NOT_IMPLEMENTED: [(&str, Asks); 17] = [
+const NOT_IMPLEMENTED: [(&str, Asks); 16] = [
     ("enable_hr", is_set),
     ("restore_faces", is_set),
     ("tiling", is_set),
@@ -35,15 +36,7 @@ const NOT_IMPLEMENTED: [(&str, Asks); 17] = [
     ("s_noise", is_not_one),
     ("s_min_uncond", is_set),
     ("initial_noise_multiplier", is_not_one),
-    ("resize_mode", is_set),
     ("latent_mask", is_set),
-];
-
-/// The same for options that need a mask. What is painted anew starts from the picture itself, which is
-/// `inpainting_fill` 1.
-const NOT_IMPLEMENTED_IN_MASK: [(&str, Asks); 2] = [
-    ("inpaint_full_res", is_set),
-    ("inpainting_fill", is_not_one),
 ];
 
 fn is_set(value: &Value) -> bool {
@@ -106,6 +99,14 @@ pub(super) struct Body {
     mask_blur_x: Option<f64>,
     mask_blur_y: Option<f64>,
     pub(super) inpainting_mask_invert: u8,
+    /// What stands in the mask before the first step: 0 colours from around it, 1 the picture, 2 noise, 3 nothing.
+    inpainting_fill: Option<usize>,
+    /// Whether only the part that the mask needs is painted, in the size of the request, and put back.
+    inpaint_full_res: Option<bool>,
+    /// Pixels around it that are cut out, too.
+    inpaint_full_res_padding: Option<usize>,
+    /// How a picture of another shape fits: 0 stretched, 1 cut off, 2 filled, 3 stretched as latents.
+    resize_mode: Option<usize>,
     pub(super) denoising_strength: Option<f64>,
 }
 
@@ -147,11 +148,7 @@ impl Body {
             let on: Map<String, Value> = on.collect();
             map.insert("alwayson_scripts".to_string(), on.into());
         }
-        let in_mask: &[(&str, Asks)] = match map.contains_key("mask") {
-            true => &NOT_IMPLEMENTED_IN_MASK,
-            false => &[],
-        };
-        for (field, asks) in NOT_IMPLEMENTED.iter().chain(in_mask) {
+        for (field, asks) in &NOT_IMPLEMENTED {
             if map.get(*field).is_some_and(asks) {
                 return Err(ApiError::field(
                     *field,
@@ -209,6 +206,26 @@ impl Body {
             preview_every: Some(settings.preview_every),
             ..RequestFields::default()
         }
+    }
+
+    /// What is done to the picture before and after, with the web UI's own defaults.
+    ///
+    /// # Errors
+    /// 400 for numbers that stand for nothing.
+    pub(super) fn editing(&self) -> Result<Editing, ApiError> {
+        let wrong = |field| move |e: worker::Error| ApiError::field(field, format!("{field}: {e}"));
+        let fit = self.resize_mode.unwrap_or(0).to_string();
+        let fill = self.inpainting_fill.unwrap_or(0).to_string();
+        let fill = Fill::from_name(&fill).map_err(wrong("inpainting_fill"))?;
+        let has_mask = self.mask.is_some();
+        let only_masked = has_mask && self.inpaint_full_res.unwrap_or(true);
+        let padding = self.inpaint_full_res_padding.unwrap_or(0);
+        Ok(Editing {
+            fit: Fit::from_name(&fit).map_err(wrong("resize_mode"))?,
+            fill: if has_mask { fill } else { Fill::default() },
+            only_masked: only_masked.then_some(padding),
+            ..Editing::default()
+        })
     }
 
     /// Pixels by which the mask is softened, if the client said so.

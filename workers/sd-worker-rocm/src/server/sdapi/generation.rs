@@ -38,12 +38,14 @@ pub(super) async fn img2img(
     if body.init_images.len() != 1 {
         return Err(ApiError::field("init_images", "there must be exactly one picture").into());
     }
+    let editing = body.editing()?;
     let image = ("init_images", body.init_images.remove(0));
     let mask = body.mask.take().map(|mask| ("mask", mask));
     let init = InitFields {
         strength: body.denoising_strength,
         mask_blur: body.mask_blur()?,
         mask_invert: body.inpainting_mask_invert != 0,
+        editing,
         ..app.init(image, mask).await?
     };
     let scripts = std::mem::take(&mut body.alwayson_scripts);

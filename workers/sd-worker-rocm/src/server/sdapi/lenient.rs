@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 /// Fields that are numbers; Pydantic, which reads them there, takes text, whole floats and booleans for them, too.
-const NUMBERS: [&str; 24] = [
+const NUMBERS: [&str; 25] = [
     "seed",
     "batch_size",
     "n_iter",
@@ -20,6 +20,7 @@ const NUMBERS: [&str; 24] = [
     "mask_blur_y",
     "inpainting_mask_invert",
     "inpainting_fill",
+    "inpaint_full_res_padding",
     "subseed",
     "resize_mode",
     "upscaling_resize",
@@ -30,14 +31,48 @@ const NUMBERS: [&str; 24] = [
     "codeformer_visibility",
 ];
 
-/// Makes numbers of what Pydantic takes for them.
+/// Fields that are switches, for which Pydantic takes words and numbers, too.
+const SWITCHES: [&str; 9] = [
+    "inpaint_full_res",
+    "include_init_images",
+    "send_images",
+    "override_settings_restore_afterwards",
+    "enable_hr",
+    "restore_faces",
+    "tiling",
+    "disable_extra_networks",
+    "upscaling_crop",
+];
+
+/// Makes numbers and booleans of what Pydantic takes for them.
 pub(super) fn coerce(map: &mut Map<String, Value>) {
+    for name in SWITCHES {
+        if let Some(value) = map.get_mut(name) {
+            if let Some(on) = switch(value) {
+                *value = Value::Bool(on);
+            }
+        }
+    }
     for name in NUMBERS {
         if let Some(value) = map.get_mut(name) {
             if let Some(number) = number(value) {
                 *value = Value::Number(number);
             }
         }
+    }
+}
+
+/// A switch; nothing for what is none.
+fn switch(value: &Value) -> Option<bool> {
+    let text = match value {
+        Value::Number(number) => number.to_string(),
+        Value::String(text) => text.trim().to_lowercase(),
+        _ => return None,
+    };
+    match text.as_str() {
+        "1" | "1.0" | "true" | "t" | "yes" | "y" | "on" => Some(true),
+        "0" | "0.0" | "false" | "f" | "no" | "n" | "off" => Some(false),
+        _ => None,
     }
 }
 
