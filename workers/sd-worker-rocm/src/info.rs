@@ -16,6 +16,8 @@ pub enum Family {
     Sd3,
     /// FLUX.1.
     Flux,
+    /// Chroma.
+    Chroma,
     /// Z-Image.
     ZImage,
 }

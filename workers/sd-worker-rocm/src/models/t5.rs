@@ -141,7 +141,22 @@ impl T5Encoder {
     /// # Errors
     /// If tokens are outside the vocabulary, or the device fails.
     pub fn forward(&self, ids: &Tensor) -> Result<Tensor> {
+        self.forward_seeing(ids, ids.dim(1)?)
+    }
+
+    /// As [`T5Encoder::forward`]; only the first `seen` tokens are seen by the others.
+    ///
+    /// # Errors
+    /// Those of [`T5Encoder::forward`].
+    pub fn forward_seeing(&self, ids: &Tensor, seen: usize) -> Result<Tensor> {
         let (batch, tokens) = ids.dims2()?;
+        let hidden = (seen < tokens).then(|| {
+            let row: Vec<f32> = (0..tokens)
+                .map(|at| if at < seen { 0.0 } else { f32::NEG_INFINITY })
+                .collect();
+            Tensor::from_vec(row, (1, 1, 1, tokens), ids.device())
+        });
+        let hidden = hidden.transpose()?;
         let places: Vec<u32> = (0..tokens)
             .flat_map(|from| (0..tokens).map(move |to| (from, to)))
             .map(|(from, to)| bucket(from, to, self.buckets, self.max_distance) as u32)
@@ -153,7 +168,11 @@ impl T5Encoder {
         for block in &self.blocks {
             if let Some(table) = &block.distances {
                 let each = table.index_select(&places, 0)?.t()?.contiguous()?;
-                distances = Some(each.reshape((1, (), tokens, tokens))?);
+                let each = each.reshape((1, (), tokens, tokens))?;
+                distances = Some(match &hidden {
+                    Some(hidden) => each.broadcast_add(&hidden.to_dtype(each.dtype())?)?,
+                    None => each,
+                });
             }
             let Some(distances) = &distances else {
                 candle_core::bail!("the first block has no relative_attention_bias")

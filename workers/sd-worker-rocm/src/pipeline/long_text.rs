@@ -28,6 +28,15 @@ pub const Z_IMAGE: Question = Question {
     states: last_but_one,
 };
 
+/// What follows a prompt that is shorter than T5's longest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Padding {
+    /// Padding to the full length, which is read as if it were text.
+    Full,
+    /// One token of padding, which sees the text and is not seen by it.
+    One,
+}
+
 /// A language model's files.
 pub enum LongModel {
     /// T5's encoder.
@@ -38,8 +47,10 @@ pub enum LongModel {
         weights: Weights,
         /// Its tokenizer.
         tokenizer: Tokenizer,
-        /// Tokens to which prompts are filled up.
+        /// Most tokens of a prompt.
         length: usize,
+        /// What follows shorter ones.
+        padding: Padding,
     },
     /// A decoder of any kind.
     Language(Box<LanguageModel>),
@@ -78,6 +89,7 @@ impl LongModel {
             weights: part.weights()?,
             tokenizer: open_tokenizer(folder, &format!("{tokenizer}/tokenizer.json"))?,
             length,
+            padding: Padding::Full,
         })
     }
 
@@ -103,7 +115,17 @@ impl LongModel {
             weights,
             tokenizer: open_tokenizer(folder, tokenizer)?,
             length,
+            padding: Padding::Full,
         })
+    }
+
+    /// The same with other padding, where it is T5.
+    #[must_use]
+    pub fn padded(mut self, with: Padding) -> Self {
+        if let Self::T5 { padding, .. } = &mut self {
+            *padding = with;
+        }
+        self
     }
 
     /// A decoder from a part of a model; `tokenizer` is the folder that has its `tokenizer.json`.
@@ -165,8 +187,10 @@ pub enum LongText {
         module: Module<T5Encoder>,
         /// Its tokenizer.
         tokenizer: Tokenizer,
-        /// Tokens to which prompts are filled up.
+        /// Most tokens of a prompt.
         length: usize,
+        /// What follows shorter ones.
+        padding: Padding,
         /// The token with which they are.
         pad: u32,
         /// The token that ends a prompt.
@@ -188,6 +212,7 @@ impl LongText {
                 weights,
                 tokenizer,
                 length,
+                padding,
             } => {
                 let (pad, end) = (config.pad_token_id as u32, config.eos_token_id as u32);
                 // It exceeds f16 in its feed-forward layers.
@@ -203,6 +228,7 @@ impl LongText {
                     module: Module::new("T5", weights, dtype, device, offload, build)?,
                     tokenizer,
                     length,
+                    padding,
                     pad,
                     end,
                 }
@@ -225,15 +251,16 @@ impl LongText {
                 Segment::Break => " ".to_string(),
             })
             .collect();
-        let (module, tokenizer, length, pad, end) = match self {
+        let (module, tokenizer, length, padding, pad, end) = match self {
             Self::Language(language) => return language.encode(&text),
             Self::T5 {
                 module,
                 tokenizer,
                 length,
+                padding,
                 pad,
                 end,
-            } => (module, tokenizer, *length, *pad, *end),
+            } => (module, tokenizer, *length, *padding, *pad, *end),
         };
         let encoding = tokenizer
             .encode(text, true)
@@ -243,11 +270,16 @@ impl LongText {
             ids.truncate(length - 1);
             ids.push(end);
         }
-        ids.resize(length, pad);
+        let seen = match padding {
+            Padding::Full => length,
+            Padding::One => ids.len(),
+        };
+        ids.resize(length.min(seen + 1), pad);
         let network = module.network()?;
         let encode = || {
-            let ids = Tensor::from_vec(ids, (1, length), device)?;
-            network.forward(&ids)?.to_dtype(DType::F32)
+            let tokens = ids.len();
+            let ids = Tensor::from_vec(ids, (1, tokens), device)?;
+            network.forward_seeing(&ids, seen)?.to_dtype(DType::F32)
         };
         encode().map_err(Error::candle("encoding the prompt"))
     }

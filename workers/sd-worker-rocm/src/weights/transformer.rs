@@ -106,6 +106,9 @@ const FLUX_REST: Table = &[
     ("final_layer.linear.", "proj_out."),
     ("final_layer.adaLN_modulation.1.", "norm_out.linear."),
 ];
+/// Chroma's network for scales, shifts and gates.
+const CHROMA_SMALL: &str = "distilled_guidance_layer";
+
 const SD3_JOINT: Table = &[
     ("x_block.adaLN_modulation.1.", "norm1.linear."),
     ("x_block.attn.qkv.", "attn.STACKED."),
@@ -232,6 +235,25 @@ pub fn flux(file: &Weights) -> Weights {
         true => renamed(file, FLUX_REST),
         false => file.clone(),
     }
+}
+
+/// Chroma's tensors under diffusers' names.
+pub fn chroma(file: &Weights) -> Weights {
+    if !file.contains("img_in.weight") {
+        return file.clone();
+    }
+    let small = file.under(&format!("{CHROMA_SMALL}.")).renamed(|name| {
+        let name = match name.strip_prefix("norms.") {
+            Some(norm) => format!("norms.{}", norm.replace(".scale", ".weight")),
+            None => name
+                .replace(".in_layer.", ".linear_1.")
+                .replace(".out_layer.", ".linear_2."),
+        };
+        Some(format!("{CHROMA_SMALL}.{name}"))
+    });
+    let mut weights = renamed(file, FLUX_REST);
+    weights.extend(small);
+    weights
 }
 
 /// Stable Diffusion 3's tensors under diffusers' names.

@@ -1,8 +1,10 @@
 //! FLUX.1's variants against diffusers' pictures: schedules, guidance by a negative prompt, Kontext, Depth and Canny,
-//! Fill.
+//! Fill, Chroma.
 
-use super::common::{go_on, Draw};
+use super::common::{device, go_on, Draw};
+use super::pipelines::{originals, with_transformer, write_gguf};
 use super::small::{apart, Pipelines};
+use candle_core::quantized::GgmlDType;
 use sd_worker_rocm::info::ModelInfo;
 use sd_worker_rocm::pipeline::{ImageRequest, Init, Pipeline, PipelineOptions};
 use sd_worker_rocm::request::Limits;
@@ -141,6 +143,55 @@ fn fill_sees_the_mask() {
     let mut request = p.request("fill");
     with(mask(&|x, y| x >= 22 && y >= 5))(&mut request);
     assert!(off(&p, &mut pipeline, "fill", &request) > 3);
+}
+
+#[test]
+fn chroma_reads_its_text_alone() {
+    let p = Pipelines::of("flux");
+    let mut pipeline = open(&p, "chroma");
+    p.check_with(&mut pipeline, "chroma", |_| ());
+    p.check_with(&mut pipeline, "chroma_unguided", |_| ());
+    let mut request = p.request("chroma");
+    request.negative_prompt = "a green house".to_string();
+    assert!(off(&p, &mut pipeline, "chroma", &request) > 3);
+    request.true_guidance = 2.0;
+    let error = refused(request, pipeline.info());
+    assert!(error.contains("guidance_scale"), "{error}");
+}
+
+/// Each variant's transformer under the originals' names, in safetensors and GGUF.
+#[test]
+fn transformers_of_their_own() {
+    let p = Pipelines::of("flux");
+    let pictures = |request: &mut ImageRequest, case: &str| match case {
+        "control" => request.references = vec![p.picture("depth")],
+        "kontext" => {
+            request.references = vec![p.picture("reference")];
+            request.keep_reference_size = true;
+        }
+        _ => {}
+    };
+    for case in ["kontext", "control", "chroma"] {
+        let tensors = originals(&p, case);
+        let path = p.place().join(format!("{case}.safetensors"));
+        candle_core::safetensors::save(&tensors, &path).unwrap();
+        let gguf = p.place().join(format!("{case}.gguf"));
+        write_gguf(&gguf, &tensors, GgmlDType::F32, "F32");
+        for path in [path, gguf] {
+            let mut pipeline = p.load(&p.folder(case), with_transformer(&path));
+            p.check_with(&mut pipeline, case, |request| pictures(request, case));
+        }
+    }
+    // Chroma's has FLUX.1's blocks, and is another family's.
+    let path = p.place().join("chroma.safetensors");
+    let loaded = Pipeline::load(
+        &p.folder("kontext"),
+        &device(),
+        with_transformer(&path),
+        &mut |_| {},
+    );
+    let error = loaded.err().unwrap().to_string();
+    assert!(error.contains("a transformer of Chroma"), "{error}");
 }
 
 #[test]

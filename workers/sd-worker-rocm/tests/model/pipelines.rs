@@ -280,7 +280,20 @@ pub fn originals(p: &Pipelines, model: &str) -> Tensors {
         original(&mut ours, &mut theirs, &old, &new, FLUX_SINGLE);
     }
     original(&mut ours, &mut theirs, "", "", layers);
-    swap_halves(&mut theirs, "final_layer.adaLN_modulation.1");
+    if model == "chroma" {
+        for (name, tensor) in std::mem::take(&mut ours) {
+            let name = name
+                .replace(".linear_1.", ".in_layer.")
+                .replace(".linear_2.", ".out_layer.");
+            let name = match name.contains(".norms.") {
+                true => name.replace(".weight", ".scale"),
+                false => name,
+            };
+            theirs.insert(name, tensor);
+        }
+    } else {
+        swap_halves(&mut theirs, "final_layer.adaLN_modulation.1");
+    }
     if let Some(table) = ours.remove("pos_embed.pos_embed") {
         theirs.insert("pos_embed".to_string(), table);
         // The text ends in the last block.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pictures of small models of FLUX.1's variants, computed with diffusers and transformers in f32 on the CPU.
+"""Pictures of small models of FLUX.1's variants and Chroma, computed with diffusers and transformers in f32 on the CPU.
 
     python3 make_flux.py PLACE
 
@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import torch
 from PIL import Image
-from diffusers import (FlowMatchEulerDiscreteScheduler, FluxControlPipeline, FluxFillPipeline, FluxKontextPipeline, FluxPipeline,
+from diffusers import (ChromaPipeline, ChromaTransformer2DModel, FlowMatchEulerDiscreteScheduler, FluxControlPipeline, FluxFillPipeline, FluxKontextPipeline, FluxPipeline,
                        FluxTransformer2DModel)
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from small import EOS, LENGTH, asked, cases, clip, keep, model, picture, pictures, save, seeded, t5, tokenizer, vae
@@ -105,10 +105,33 @@ def fill():
     keep('fill', 'fill', image, **request)
 
 
+def chroma():
+    """Tokens of padding but the first are left out of the text. diffusers gives attention a mask of floats, which is added to the scores instead of hiding
+    anything; the network's makers hide these tokens."""
+    net = ChromaTransformer2DModel(in_channels=16, num_layers=2, num_single_layers=2, attention_head_dim=16, num_attention_heads=2, joint_attention_dim=24,
+                                   axes_dims_rope=(4, 6, 6), approximator_num_channels=16, approximator_hidden_dim=40, approximator_layers=2)
+    pipe = model('chroma', ChromaPipeline, transformer=net, scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0), text_encoder=t5(24),
+                 tokenizer=tokenizer('t5', '<pad>', 512), image_encoder=None, feature_extractor=None,
+                 vae=vae(scaling_factor=0.3611, shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False))
+
+    def embedded(prompt):
+        text, mask = pipe._get_t5_prompt_embeds(prompt)
+        text = text[:, :int(mask.sum())]
+        return text, torch.ones(text.shape[:2])
+
+    for name, scale, negative in (('chroma', 4.0, 'blue'), ('chroma_unguided', 1.0, '')):
+        request = asked(guidance=scale, negative_prompt=negative)
+        (text, mask), (other, other_mask) = embedded(request['prompt']), embedded(negative)
+        image = pipe(prompt_embeds=text, prompt_attention_mask=mask, negative_prompt_embeds=other, negative_prompt_attention_mask=other_mask, height=32, width=48,
+                     num_inference_steps=3, guidance_scale=scale, generator=seeded(7)).images[0]
+        keep(name, 'chroma', image, **request)
+
+
 if __name__ == '__main__':
     negative()
     schnell()
     kontext()
     control()
     fill()
+    chroma()
     save(sys.argv[1], 'flux')

@@ -18,8 +18,8 @@ impl Rope {
     ///
     /// # Errors
     /// If the device has no room.
-    pub fn new(
-        positions: &[[f64; 3]],
+    pub fn new<const N: usize>(
+        positions: &[[f64; N]],
         sizes: &[usize],
         theta: f64,
         dtype: DType,

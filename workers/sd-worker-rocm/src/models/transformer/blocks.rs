@@ -81,19 +81,71 @@ impl FeedForward {
     }
 }
 
+/// A linear layer whose halves gate each other, and one back.
+#[derive(Debug, Clone)]
+pub struct GatedForward {
+    both: Linear,
+    down: Linear,
+}
+
+impl GatedForward {
+    /// Reads `linear_in` and `linear_out`, `hidden` wide inside.
+    pub fn new(vb: VarBuilder, width: usize, hidden: usize) -> Result<Self> {
+        Ok(Self {
+            both: linear(vb.pp("linear_in"), width, 2 * hidden)?,
+            down: linear(vb.pp("linear_out"), hidden, width)?,
+        })
+    }
+
+    /// The layers.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.down.forward(&halves_gated(&self.both.forward(x)?)?)
+    }
+}
+
+/// The second half of the last dimension, gated by the first through SiLU.
+pub fn halves_gated(x: &Tensor) -> Result<Tensor> {
+    let halves = x.chunk(2, D::Minus1)?;
+    candle_nn::fused::silu_mul(&halves[0].contiguous()?, &halves[1].contiguous()?)
+}
+
+/// What follows attention.
+#[derive(Debug, Clone)]
+enum Feed {
+    Plain(FeedForward),
+    Gated(GatedForward),
+}
+
+impl Feed {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Plain(feed) => feed.forward(x),
+            Self::Gated(feed) => feed.forward(x),
+        }
+    }
+}
+
 /// One stream of tokens in a block of two.
 #[derive(Debug, Clone)]
 struct Stream {
-    modulation: Modulation,
+    /// Absent where scales, shifts and gates come from outside.
+    modulation: Option<Modulation>,
     projections: Projections,
     /// Attention of the picture to itself alone (Stable Diffusion 3.5 medium).
     alone: Option<(Projections, Linear)>,
     /// Absent where the stream ends: its tokens are only looked at.
-    rest: Option<(Linear, FeedForward)>,
+    rest: Option<(Linear, Feed)>,
     norm: PlainNorm,
 }
 
 impl Stream {
+    fn by(&self, conditions: &Tensor) -> Result<Vec<Tensor>> {
+        match &self.modulation {
+            Some(modulation) => modulation.forward(conditions),
+            None => candle_core::bail!("the block has no modulation of its own"),
+        }
+    }
+
     fn after_attention(&self, x: &Tensor, attended: &Tensor, by: &[Tensor]) -> Result<Tensor> {
         match &self.rest {
             Some((out, _)) => x + out.forward(attended)?.broadcast_mul(&by[2])?,
@@ -120,25 +172,40 @@ pub struct JointBlock {
     heads: usize,
 }
 
+/// What a [`JointBlock`] has.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct JointKind {
+    /// The text is not needed after it.
+    pub ends: bool,
+    /// The picture has a second attention, to itself alone.
+    pub alone: bool,
+    /// Scales, shifts and gates come from outside.
+    pub given: bool,
+    /// Feed-forward layers are gated, so wide inside.
+    pub gated: Option<usize>,
+}
+
 impl JointBlock {
-    /// Reads a block under diffusers' names. `ends` says that the text is not needed after it, `alone` that the picture
-    /// has a second attention.
-    pub fn new(
-        vb: VarBuilder,
-        width: usize,
-        heads: usize,
-        ends: bool,
-        alone: bool,
-    ) -> Result<Self> {
+    /// Reads a block under diffusers' names.
+    pub fn new(vb: VarBuilder, width: usize, heads: usize, kind: JointKind) -> Result<Self> {
+        let JointKind {
+            ends,
+            alone,
+            given,
+            gated,
+        } = kind;
+        let modulation = |name: &str, parts| match given {
+            true => Ok(None),
+            false => Modulation::new(vb.pp(name), width, width, parts).map(Some),
+        };
+        let feed = |name: &str| match gated {
+            Some(hidden) => GatedForward::new(vb.pp(name), width, hidden).map(Feed::Gated),
+            None => FeedForward::new(vb.pp(name), width).map(Feed::Plain),
+        };
         let attn = vb.pp("attn");
         let size = width / heads;
         let picture = Stream {
-            modulation: Modulation::new(
-                vb.pp("norm1.linear"),
-                width,
-                width,
-                if alone { 9 } else { 6 },
-            )?,
+            modulation: modulation("norm1.linear", if alone { 9 } else { 6 })?,
             projections: Projections::new(&attn, &PICTURE, width, size, 1e-6)?,
             alone: match alone {
                 false => None,
@@ -148,26 +215,18 @@ impl JointBlock {
                     Some((projections, linear(attn.pp("to_out.0"), width, width)?))
                 }
             },
-            rest: Some((
-                linear(attn.pp("to_out.0"), width, width)?,
-                FeedForward::new(vb.pp("ff"), width)?,
-            )),
+            rest: Some((linear(attn.pp("to_out.0"), width, width)?, feed("ff")?)),
             norm: PlainNorm::new(&vb, width)?,
         };
         let text = Stream {
-            modulation: Modulation::new(
-                vb.pp("norm1_context.linear"),
-                width,
-                width,
-                if ends { 2 } else { 6 },
-            )?,
+            modulation: modulation("norm1_context.linear", if ends { 2 } else { 6 })?,
             projections: Projections::new(&attn, &TEXT, width, size, 1e-6)?,
             alone: None,
             rest: match ends {
                 true => None,
                 false => Some((
                     linear(attn.pp("to_add_out"), width, width)?,
-                    FeedForward::new(vb.pp("ff_context"), width)?,
+                    feed("ff_context")?,
                 )),
             },
             norm: PlainNorm::new(&vb, width)?,
@@ -185,12 +244,17 @@ impl JointBlock {
         let size = width / heads;
         let stream = |kind: &str, names: &Names, out: &str| {
             Result::Ok(Stream {
-                modulation: Modulation::new(vb.pp(format!("{kind}_mod.1")), width, width, 6)?,
+                modulation: Some(Modulation::new(
+                    vb.pp(format!("{kind}_mod.1")),
+                    width,
+                    width,
+                    6,
+                )?),
                 projections: Projections::new(&attn, names, width, size, 1e-6)?,
                 alone: None,
                 rest: Some((
                     linear(attn.pp(out), width, width)?,
-                    FeedForward::new(vb.pp(format!("{kind}_mlp")), width)?,
+                    Feed::Plain(FeedForward::new(vb.pp(format!("{kind}_mlp")), width)?),
                 )),
                 norm: PlainNorm::new(&vb, width)?,
             })
@@ -222,13 +286,10 @@ impl JointBlock {
         others: Option<(&Tensor, usize)>,
         rope: Option<&Rope>,
     ) -> Result<(Tensor, Tensor)> {
-        let mut by_picture = self.picture.modulation.forward(conditions)?;
+        let mut by_picture = self.picture.by(conditions)?;
         if let Some((others, first)) = others {
             let rest = picture.dim(1)? - first;
-            for (by, other) in by_picture
-                .iter_mut()
-                .zip(self.picture.modulation.forward(others)?)
-            {
+            for (by, other) in by_picture.iter_mut().zip(self.picture.by(others)?) {
                 let (batch, _, width) = by.dims3()?;
                 let by_token = [
                     by.broadcast_as((batch, first, width))?,
@@ -237,7 +298,20 @@ impl JointBlock {
                 *by = Tensor::cat(&by_token, 1)?;
             }
         }
-        let by_text = self.text.modulation.forward(conditions)?;
+        let by_text = self.text.by(conditions)?;
+        self.forward_by(picture, text, &by_picture, &by_text, rope)
+    }
+
+    /// As [`Self::forward`], with scales, shifts and gates, `(batch or 1, 1 or tokens, width)` each, in the order of the
+    /// layers that otherwise give them.
+    pub fn forward_by(
+        &self,
+        picture: &Tensor,
+        text: &Tensor,
+        by_picture: &[Tensor],
+        by_text: &[Tensor],
+        rope: Option<&Rope>,
+    ) -> Result<(Tensor, Tensor)> {
         let normed_picture =
             self.picture
                 .norm
@@ -262,7 +336,7 @@ impl JointBlock {
         let after_picture = attended.narrow(1, tokens, patches)?.contiguous()?;
         let mut after = self
             .picture
-            .after_attention(picture, &after_picture, &by_picture)?;
+            .after_attention(picture, &after_picture, by_picture)?;
         if let Some((projections, out)) = &self.picture.alone {
             let normed =
                 self.picture
@@ -271,10 +345,10 @@ impl JointBlock {
             let attended = attend(&projections.forward(&normed)?, self.heads, None)?;
             after = (after + out.forward(&attended)?.broadcast_mul(&by_picture[8])?)?;
         }
-        let picture = self.picture.feed(&after, &by_picture)?;
+        let picture = self.picture.feed(&after, by_picture)?;
         let after_text = attended.narrow(1, 0, tokens)?.contiguous()?;
-        let text = self.text.after_attention(text, &after_text, &by_text)?;
-        let text = self.text.feed(&text, &by_text)?;
+        let text = self.text.after_attention(text, &after_text, by_text)?;
+        let text = self.text.feed(&text, by_text)?;
         Ok((picture, text))
     }
 }

@@ -1,7 +1,7 @@
 //! The transformer of FLUX.1.
 
 use super::attention::{attend, Projections, Rope, PICTURE};
-use super::blocks::{Conditions, JointBlock, Modulation, PlainNorm};
+use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
 use super::{pack, unpack};
 use crate::models::config::within;
 use crate::models::layers::linear;
@@ -134,8 +134,9 @@ impl FluxConfig {
 
 /// A block in which text and picture are one sequence: attention and feed-forward side by side.
 #[derive(Debug, Clone)]
-struct SingleBlock {
-    modulation: Modulation,
+pub(super) struct SingleBlock {
+    /// Absent where scales, shifts and gates come from outside.
+    modulation: Option<Modulation>,
     norm: PlainNorm,
     projections: Projections,
     up: Linear,
@@ -144,20 +145,31 @@ struct SingleBlock {
 }
 
 impl SingleBlock {
-    fn new(vb: VarBuilder, config: &FluxConfig) -> Result<Self> {
-        let (width, size) = (config.width(), config.attention_head_dim);
+    /// Reads a block with so many heads; `given` says that scales, shifts and gates come from outside.
+    pub(super) fn new(vb: VarBuilder, width: usize, heads: usize, given: bool) -> Result<Self> {
+        let size = width / heads;
         Ok(Self {
-            modulation: Modulation::new(vb.pp("norm.linear"), width, width, 3)?,
+            modulation: match given {
+                true => None,
+                false => Some(Modulation::new(vb.pp("norm.linear"), width, width, 3)?),
+            },
             norm: PlainNorm::new(&vb, width)?,
             projections: Projections::new(&vb.pp("attn"), &PICTURE, width, size, 1e-6)?,
             up: linear(vb.pp("proj_mlp"), width, 4 * width)?,
             out: linear(vb.pp("proj_out"), 5 * width, width)?,
-            heads: config.num_attention_heads,
+            heads,
         })
     }
 
     fn forward(&self, x: &Tensor, conditions: &Tensor, rope: &Rope) -> Result<Tensor> {
-        let by = self.modulation.forward(conditions)?;
+        match &self.modulation {
+            Some(modulation) => self.forward_by(x, &modulation.forward(conditions)?, rope),
+            None => candle_core::bail!("the block has no modulation of its own"),
+        }
+    }
+
+    /// The block with shift, scale and gate, `(batch or 1, 1, width)` each.
+    pub(super) fn forward_by(&self, x: &Tensor, by: &[Tensor], rope: &Rope) -> Result<Tensor> {
         let normed = self.norm.modulated(x, &by[1], Some(&by[0]))?;
         let attended = attend(&self.projections.forward(&normed)?, self.heads, Some(rope))?;
         let hidden = self.up.forward(&normed)?.gelu()?;
@@ -206,11 +218,11 @@ impl Flux {
             double: (0..config.num_layers)
                 .map(|i| {
                     let heads = config.num_attention_heads;
-                    JointBlock::new(double.pp(i), width, heads, false, false)
+                    JointBlock::new(double.pp(i), width, heads, JointKind::default())
                 })
                 .collect::<Result<_>>()?,
             single: (0..config.num_single_layers)
-                .map(|i| SingleBlock::new(single.pp(i), config))
+                .map(|i| SingleBlock::new(single.pp(i), width, config.num_attention_heads, false))
                 .collect::<Result<_>>()?,
             norm: PlainNorm::new(&vb, width)?,
             modulation: Modulation::new(vb.pp("norm_out.linear"), width, width, 2)?,
@@ -236,11 +248,7 @@ impl Flux {
         references: &[(usize, usize)],
         like: &Tensor,
     ) -> Result<Rope> {
-        let mut positions = vec![[0.0; 3]; tokens];
-        positions.extend(patches(0, (0, 0), picture));
-        for (origin, size) in side_by_side(references) {
-            positions.extend(patches(1, origin, size));
-        }
+        let positions = positions(tokens, picture, references);
         let sizes = &self.config.axes_dims_rope;
         Rope::new(&positions, sizes, 10_000.0, like.dtype(), like.device())
     }
@@ -285,6 +293,21 @@ impl Flux {
         let picture = self.norm.modulated(&picture, &by[0], Some(&by[1]))?;
         unpack(&self.out.forward(&picture)?, height, width)
     }
+}
+
+/// Index, row and column of `tokens` of text, of a picture of so many latents, height and width, and of pictures of so
+/// many beside it.
+pub(super) fn positions(
+    tokens: usize,
+    picture: (usize, usize),
+    references: &[(usize, usize)],
+) -> Vec<[f64; 3]> {
+    let mut positions = vec![[0.0; 3]; tokens];
+    positions.extend(patches(0, (0, 0), picture));
+    for (origin, size) in side_by_side(references) {
+        positions.extend(patches(1, origin, size));
+    }
+    positions
 }
 
 /// Positions of a picture's patches, whose first is at `origin`, of a picture of this index.

@@ -2,6 +2,7 @@
 
 pub mod attention;
 pub mod blocks;
+pub mod chroma;
 pub mod flux;
 pub mod lumina2;
 pub mod qwen_image;

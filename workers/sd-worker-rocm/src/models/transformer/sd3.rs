@@ -1,6 +1,6 @@
 //! The transformer of Stable Diffusion 3 and 3.5.
 
-use super::blocks::{Conditions, JointBlock, Modulation, PlainNorm};
+use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
 use crate::models::config::within;
 use crate::models::layers::Linear;
 use crate::models::layers::{conv, linear, pixels_as_rows};
@@ -124,7 +124,12 @@ impl Sd3 {
         let block = |i: usize| {
             let ends = i + 1 == config.num_layers;
             let alone = config.dual_attention_layers.contains(&i);
-            JointBlock::new(blocks.pp(i), width, config.num_attention_heads, ends, alone)
+            let kind = JointKind {
+                ends,
+                alone,
+                ..JointKind::default()
+            };
+            JointBlock::new(blocks.pp(i), width, config.num_attention_heads, kind)
         };
         Ok(Self {
             patches: conv(

@@ -10,6 +10,7 @@
 //! 4. Write a [`Row`]: class names in folders, marks of single files, their names under diffusers'. Add it to
 //!    [`FAMILIES`], before rows whose marks its files have, too; and a variant to [`Family`].
 
+mod chroma;
 mod flux;
 mod sd3;
 mod z_image;
@@ -30,7 +31,7 @@ use std::sync::Arc;
 use worker::Result;
 
 /// All families, each before those whose marks its files have, too.
-pub const FAMILIES: &[Row] = &[flux::ROW, sd3::ROW, z_image::ROW];
+pub const FAMILIES: &[Row] = &[chroma::ROW, flux::ROW, sd3::ROW, z_image::ROW];
 
 /// How a family's models are told and opened.
 pub struct Row {
