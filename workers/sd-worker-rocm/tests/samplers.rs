@@ -87,6 +87,8 @@ struct Finished {
     values: Vec<f32>,
     /// Time steps at which steps began.
     asked: Vec<f64>,
+    /// Time steps of all evaluations.
+    told: Vec<f64>,
     evaluations: usize,
     draws: usize,
 }
@@ -96,12 +98,14 @@ fn finish(schedule: &NoiseSchedule, options: &SamplerOptions, time: bool) -> Fin
     let mut run = SamplerRun::new(schedule, options).unwrap();
     let mut x = run.start(None, &start(&device)).unwrap();
     let mut asked = Vec::new();
+    let mut told = Vec::new();
     let mut draws = 0;
     let mut evaluations = 0;
     while !run.is_done() {
         asked.push(run.level().timestep);
         let mut denoise = |x: &Tensor, level: &NoiseLevel| {
             evaluations += 1;
+            told.push(level.timestep);
             let out = model(x, level.timestep, time)?;
             let negative = negative_model(x, level.timestep)?;
             Ok(Seen {
@@ -119,6 +123,7 @@ fn finish(schedule: &NoiseSchedule, options: &SamplerOptions, time: bool) -> Fin
     Finished {
         values: x.flatten_all().unwrap().to_vec1().unwrap(),
         asked,
+        told,
         evaluations,
         draws,
     }
@@ -181,6 +186,54 @@ fn diffusers_numbers() {
                 "{} {} {}\n{theirs:?}\n{asked:?}\n",
                 case.sampler, case.schedule, case.config
             );
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+#[derive(Deserialize)]
+struct SchedulerCase {
+    config: String,
+    steps: usize,
+    timesteps: Vec<f64>,
+    #[serde(rename = "final")]
+    last: Vec<f64>,
+}
+
+/// Every scheduler of diffusers that is implemented, with its options; `make_schedulers.py` made the numbers.
+#[test]
+fn schedulers_with_their_options() {
+    let cases: Cases<SchedulerCase> =
+        serde_json::from_str(include_str!("reference/schedulers.json")).unwrap();
+    assert!(cases.cases.len() > 150);
+    let mut failures = String::new();
+    for case in &cases.cases {
+        let schedule = NoiseSchedule::from_config(&case.config).unwrap();
+        let options = SamplerOptions {
+            sampler: schedule.sampler.unwrap(),
+            schedule: schedule.named.unwrap_or(Schedule::Discrete),
+            steps: case.steps,
+            image_tokens: 256,
+            ..PLAIN
+        };
+        let run = finish(&schedule, &options, true);
+        let apart = |a: &[f64], b: &[f64]| {
+            let pairs = a.iter().zip(b).map(|(a, b)| (a - b).abs());
+            pairs.fold(0.0, f64::max)
+        };
+        let values: Vec<f64> = run.values.iter().map(|v| f64::from(*v)).collect();
+        let largest = case.last.iter().fold(1.0, |m: f64, v| m.max(v.abs()));
+        let error = apart(&values, &case.last) / largest;
+        let time_error = apart(&run.told, &case.timesteps);
+        // diffusers has levels and states in 32 bits, of which little is left of 1 - sigma in the logarithms of DEIS.
+        let flow_deis = schedule.is_flow() && schedule.sampler == Some(Sampler::Deis);
+        let limit = if flow_deis { 1e-4 } else { 3e-5 };
+        let same = run.told.len() == case.timesteps.len() && time_error < 0.01;
+        if !same || error > limit || error.is_nan() {
+            failures += &format!("{error:.1e} {} {}\n", case.steps, case.config);
+            if !same {
+                failures += &format!("    {:.2?}\n    {:.2?}\n", run.told, case.timesteps);
+            }
         }
     }
     assert!(failures.is_empty(), "{failures}");

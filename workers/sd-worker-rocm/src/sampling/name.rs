@@ -1,9 +1,9 @@
 //! Names of samplers and schedules, as web UIs, ComfyUI and diffusers spell them.
 
-use super::solver::dpm::{Dpm, DpmKind, SecondOrder};
+use super::solver::dpm::{Dpm, DpmKind, SecondOrder, Singlestep};
 use super::solver::history::{self, Weighing};
 use super::solver::plms::Plms;
-use super::solver::unipc::UniPc;
+use super::solver::unipc::{UniPc, UniPcKind};
 use super::solver::{consistency, euler, stages, whole, Solver};
 use super::NoiseSchedule;
 use worker::{Error, Result};
@@ -41,6 +41,8 @@ pub enum Sampler {
     Dpm2Ancestral,
     /// DPM-Solver++ of one step with fresh noise, two evaluations a step.
     DpmPlusPlus2SAncestral,
+    /// DPM-Solver++ of one step, which takes two of the schedule's.
+    DpmPlusPlus2S,
     /// DPM-Solver++ with noise, second order by Heun's weights.
     DpmPlusPlus2MSdeHeun,
     /// DPM-Solver++ with noise, third order, multistep.
@@ -85,7 +87,7 @@ pub enum Sampler {
 
 impl Sampler {
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::Euler,
         Self::EulerAncestral,
         Self::Heun,
@@ -101,6 +103,7 @@ impl Sampler {
         Self::Dpm2,
         Self::Dpm2Ancestral,
         Self::DpmPlusPlus2SAncestral,
+        Self::DpmPlusPlus2S,
         Self::DpmPlusPlus2MSdeHeun,
         Self::DpmPlusPlus3MSde,
         Self::DpmFast,
@@ -155,6 +158,7 @@ impl Sampler {
             Self::Dpm2 => &["DPM2", "dpm_2", "k_dpm_2"],
             Self::Dpm2Ancestral => &["DPM2 a", "dpm_2_ancestral", "k_dpm_2_a"],
             Self::DpmPlusPlus2SAncestral => &["DPM++ 2S a", "dpmpp_2s_ancestral", "k_dpmpp_2s_a"],
+            Self::DpmPlusPlus2S => &["DPM++ 2S", "dpmpp_2s", "k_dpmpp_2s"],
             Self::DpmPlusPlus2MSdeHeun => &[
                 "DPM++ 2M SDE Heun",
                 "dpmpp_2m_sde_heun",
@@ -222,6 +226,7 @@ impl Sampler {
         match self {
             Self::DpmPlusPlus2M
             | Self::DpmPlusPlusSde
+            | Self::DpmPlusPlus2S
             | Self::Dpm2
             | Self::Dpm2Ancestral
             | Self::DpmPlusPlus2SAncestral
@@ -264,6 +269,7 @@ impl Sampler {
                 | Self::DpmPlusPlus2M
                 | Self::DpmPlusPlusSde
                 | Self::DpmPlusPlus2MSde
+                | Self::DpmPlusPlus2S
                 | Self::DpmPlusPlus2MSdeHeun
                 | Self::DpmPlusPlus3MSde
                 | Self::DpmPlusPlus2MCfgPlusPlus
@@ -276,8 +282,13 @@ impl Sampler {
         )
     }
 
-    /// The method, for a run of so many steps.
-    pub(super) fn solver(self, schedule: &NoiseSchedule, steps: usize) -> Box<dyn Solver> {
+    /// The method, for the last `steps` of a run of `planned`.
+    pub(super) fn solver(
+        self,
+        schedule: &NoiseSchedule,
+        planned: usize,
+        steps: usize,
+    ) -> Box<dyn Solver> {
         let dpm = |order, sde, second| Box::new(Dpm::new(DpmKind::plus_plus(order, sde, second)));
         let residual = |ancestral, plus_plus| {
             Box::new(history::Residual {
@@ -295,8 +306,14 @@ impl Sampler {
         let linear = |weighing| Box::new(history::Linear::new(weighing));
         match self {
             Self::Euler => Box::new(euler::Euler),
-            Self::EulerAncestral => Box::new(euler::Ancestral { in_ratio: false }),
-            Self::Ddim => Box::new(euler::Ancestral { in_ratio: true }),
+            Self::EulerAncestral => Box::new(euler::Ancestral {
+                in_ratio: false,
+                told_noise: false,
+            }),
+            Self::Ddim => Box::new(euler::Ancestral {
+                in_ratio: true,
+                told_noise: true,
+            }),
             Self::Heun => Box::new(stages::Heun),
             Self::HeunPlusPlus => Box::new(stages::HeunPlusPlus::default()),
             Self::Plms => Box::new(Plms::new(schedule.prediction)),
@@ -305,9 +322,15 @@ impl Sampler {
             Self::DpmPlusPlus2MSde => dpm(2, true, SecondOrder::Midpoint),
             Self::DpmPlusPlus2MSdeHeun => dpm(2, true, SecondOrder::Heun),
             Self::DpmPlusPlus3MSde => dpm(3, true, SecondOrder::Heun),
-            Self::UniPc => Box::new(UniPc::default()),
+            Self::DpmPlusPlus2S => Box::new(Singlestep::new(
+                DpmKind::plus_plus(2, false, SecondOrder::Midpoint),
+                planned,
+                planned - steps,
+                true,
+            )),
+            Self::UniPc => Box::new(UniPc::new(UniPcKind::USUAL)),
             Self::Lcm => Box::new(consistency::Lcm {
-                timestep_scale: Some(LCM_TIMESTEP_SCALE),
+                timestep_scale: (!schedule.is_flow()).then_some(LCM_TIMESTEP_SCALE),
             }),
             Self::Tcd => Box::new(consistency::Tcd),
             Self::Lms => linear(Weighing::Polynomial),
@@ -321,7 +344,7 @@ impl Sampler {
                 orders: whole::fast_orders(steps),
             }),
             Self::DpmAdaptive => Box::new(whole::Adaptive::new()),
-            Self::Deis => Box::new(Dpm::new(DpmKind::DEIS)),
+            Self::Deis => Box::new(Dpm::new(DpmKind::deis(3, true))),
             Self::Restart => Box::new(stages::Restart::default()),
             Self::ResMultistep => residual(false, false),
             Self::ResMultistepAncestral => residual(true, false),

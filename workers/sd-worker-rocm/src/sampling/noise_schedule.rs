@@ -1,6 +1,7 @@
 //! How a model was trained to see noise.
 
 use super::betas::{cumulative, rescale_zero_snr, scaled_linear};
+use super::scheduler_config::Own;
 use super::{NoiseLevel, Prediction, Sampler, Schedule};
 use serde::Deserialize;
 
@@ -18,6 +19,9 @@ pub enum Spacing {
     /// whole time steps.
     #[serde(skip)]
     Solver,
+    /// The same from pure noise, as diffusers' UniPC has it.
+    #[serde(skip)]
+    FromNoise,
 }
 
 /// How a flow model's noise levels are moved towards noise.
@@ -40,9 +44,22 @@ pub enum Shift {
     },
 }
 
-/// The two families of noise.
+/// Noise of Karras et al. 2022, whose ratios of noise to image are the time steps' `exp(4 t)`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Edm {
+    /// Spread of the images.
+    pub data: f64,
+    pub smallest: f64,
+    pub largest: f64,
+    /// Exponent of the levels; none where their logarithms are even.
+    pub rho: Option<f64>,
+}
+
+/// The families of noise.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Process {
+    /// `data² alpha² + sigma² = 1`.
+    Edm(Edm),
     /// `alpha² + sigma² = 1`; the squared alphas of all training steps.
     VariancePreserving { alphas_cumprod: Vec<f64> },
     /// `alpha + sigma = 1`.
@@ -69,6 +86,12 @@ pub struct NoiseSchedule {
     pub(super) spaced_ends: bool,
     /// Where a flow model's last step begins: the steps of its own schedule are stretched to that.
     pub(super) terminal: Option<f64>,
+    /// Training steps over which time steps are spaced, where they are fewer than all.
+    pub(super) spaced_over: Option<usize>,
+    /// The smallest and the largest ratio of noise to image, where the configuration names them.
+    pub(super) ends: (Option<f64>, Option<f64>),
+    /// How the configuration wants its sampler to be.
+    pub(super) own: Option<Own>,
 }
 
 impl NoiseSchedule {
@@ -87,7 +110,10 @@ impl NoiseSchedule {
             named: None,
             unknown: None,
             spaced_ends: false,
+            spaced_over: None,
+            ends: (None, None),
             terminal: None,
+            own: None,
         }
     }
 
@@ -106,7 +132,10 @@ impl NoiseSchedule {
             named: None,
             unknown: None,
             spaced_ends: false,
+            spaced_over: None,
+            ends: (None, None),
             terminal: None,
+            own: None,
         }
     }
 
@@ -123,7 +152,7 @@ impl NoiseSchedule {
     /// The same with other time steps for [`super::Schedule::Discrete`], unless a solver has its own.
     #[must_use]
     pub fn with_spacing(mut self, spacing: Spacing) -> Self {
-        if self.spacing != Spacing::Solver {
+        if !matches!(self.spacing, Spacing::Solver | Spacing::FromNoise) {
             self.spacing = spacing;
         }
         self
@@ -139,6 +168,7 @@ impl NoiseSchedule {
         match &self.process {
             Process::VariancePreserving { alphas_cumprod } => alphas_cumprod.len(),
             Process::Flow { train_steps, .. } => *train_steps,
+            Process::Edm(_) => EDM_STEPS,
         }
     }
 
@@ -146,7 +176,7 @@ impl NoiseSchedule {
     pub fn alphas_cumprod(&self) -> &[f64] {
         match &self.process {
             Process::VariancePreserving { alphas_cumprod } => alphas_cumprod,
-            Process::Flow { .. } => &[],
+            Process::Flow { .. } | Process::Edm(_) => &[],
         }
     }
 
@@ -154,6 +184,7 @@ impl NoiseSchedule {
     pub fn level_at(&self, timestep: f64) -> NoiseLevel {
         let last = (self.train_steps() - 1) as f64;
         match &self.process {
+            Process::Edm(_) => self.level_of_ratio((4.0 * timestep).exp()),
             Process::VariancePreserving { alphas_cumprod } => {
                 let t = timestep.clamp(0.0, last);
                 let low = t.floor() as usize;
@@ -186,6 +217,14 @@ impl NoiseSchedule {
     /// The level of this noise-to-image ratio.
     pub fn level_of_ratio(&self, ratio: f64) -> NoiseLevel {
         match &self.process {
+            Process::Edm(edm) => {
+                let alpha = 1.0 / ratio.hypot(edm.data);
+                NoiseLevel {
+                    timestep: 0.25 * ratio.ln(),
+                    alpha,
+                    sigma: ratio * alpha,
+                }
+            }
             Process::VariancePreserving { alphas_cumprod } => {
                 let (alpha, sigma) = vp(ratio);
                 NoiseLevel {
@@ -234,6 +273,8 @@ impl Shift {
     }
 }
 
+/// Steps of an EDM run at most: its levels are no training steps.
+const EDM_STEPS: usize = 1000;
 /// The smallest alpha that the solvers in log ratio meet; 2^-12, the root of what diffusers cuts at.
 pub(super) const MIN_ALPHA: f64 = 1.0 / 4096.0;
 

@@ -14,6 +14,10 @@ pub enum Prediction {
     Flow,
     /// The image.
     Sample,
+    /// What the image is more than its share that the state tells (Karras et al. 2022), in units of the data's spread.
+    EdmNoise,
+    /// The same with the other sign.
+    EdmVelocity,
 }
 
 impl Prediction {
@@ -28,6 +32,12 @@ impl Prediction {
             Self::Velocity => (x * alpha)? - (output * sigma)?,
             Self::Flow => x - (output * sigma)?,
             Self::Sample => Ok(output.clone()),
+            Self::EdmNoise | Self::EdmVelocity => {
+                // The data's spread is what data² alpha² + sigma² = 1 leaves.
+                let data = (1.0 - sigma * sigma).max(0.0).sqrt() / alpha;
+                let sign = if self == Self::EdmNoise { 1.0 } else { -1.0 };
+                (x * (data * data * alpha))? + (output * (sign * data * sigma))?
+            }
         }
     }
 }

@@ -1,5 +1,6 @@
 //! One run of a sampler.
 
+use super::solver::restrain::Restrain;
 use super::solver::whole::{self, fast_orders};
 use super::solver::{stages, Ask, At, Blend, Churn, Line, Seen, Solver};
 use super::{NoiseLevel, NoiseSchedule, Sampler, Schedule};
@@ -68,8 +69,10 @@ pub struct SamplerRun {
     index: usize,
     /// The level where this part of the run ends.
     end: usize,
+    planned: usize,
     eta: f64,
     churn: Churn,
+    restrain: Option<Restrain>,
     solver: Box<dyn Solver>,
 }
 
@@ -86,7 +89,11 @@ impl SamplerRun {
                 options.strength
             ));
         }
-        let eta = options.eta.unwrap_or_else(|| options.sampler.default_eta());
+        let own = schedule.own_of(options.sampler);
+        let eta = options
+            .eta
+            .or(own.and_then(|own| own.eta))
+            .unwrap_or_else(|| options.sampler.default_eta());
         if !(0.0..=1.0).contains(&eta) {
             return usage(format!("eta {eta}; it goes from 0 to 1"));
         }
@@ -117,9 +124,13 @@ impl SamplerRun {
             }),
             _ => plain.to_vec(),
         };
+        let (planned, steps) = (all.len() - 1, plain.len() - 1);
+        let solver = own.and_then(|own| own.solver(planned, planned - steps));
         Ok(Self {
             end: levels.len() - 1,
-            solver: options.sampler.solver(schedule, plain.len() - 1),
+            solver: solver.unwrap_or_else(|| options.sampler.solver(schedule, planned, steps)),
+            restrain: own.and_then(|own| own.restrain),
+            planned,
             schedule: schedule.clone(),
             levels,
             index: 0,
@@ -182,7 +193,7 @@ impl SamplerRun {
             Some(image) => Blend::of(image, level.alpha)?
                 .and(noise, level.sigma)?
                 .finish(),
-            None => Ok(noise.clone()),
+            None => Blend::of(noise, self.schedule.start_scale(&level))?.finish(),
         }
     }
 
@@ -206,10 +217,16 @@ impl SamplerRun {
             schedule: &self.schedule,
             levels: &self.levels,
             index: self.index,
+            planned: self.planned,
             eta: self.eta,
             churn: self.churn,
         };
-        let stepped = self.solver.step(&at, x, &mut Ask { denoise, noise })?;
+        let mut ask = Ask {
+            denoise,
+            noise,
+            restrain: self.restrain,
+        };
+        let stepped = self.solver.step(&at, x, &mut ask)?;
         self.index = self.solver.reached().unwrap_or(self.index + 1);
         Ok(stepped)
     }

@@ -1,7 +1,8 @@
 //! Which noise levels a run visits.
 
 use super::betas::linspace;
-use super::noise_schedule::{Process, Shift, Spacing, MIN_ALPHA};
+use super::noise_schedule::{Edm, Process, Shift, Spacing, MIN_ALPHA};
+use super::scheduler_config::{Last, Own};
 use super::{NoiseLevel, NoiseSchedule, Prediction, Sampler, Schedule};
 use statrs::function::beta::inv_beta_reg;
 use worker::{Error, Result};
@@ -10,6 +11,8 @@ use worker::{Error, Result};
 const KARRAS_RHO: f64 = 7.0;
 /// Both parameters of the beta schedule.
 const BETA_PARAMETER: f64 = 0.6;
+/// What UniPC leaves of the image in a flow model's first level.
+const NEAR_NOISE: f64 = 1e-6;
 /// Steps that consistency models were distilled for.
 const DISTILLED_STEPS: usize = 50;
 
@@ -35,12 +38,46 @@ impl NoiseSchedule {
         let mut levels = match &self.process {
             Process::VariancePreserving { .. } => self.vp_levels(sampler, schedule, steps),
             Process::Flow { shift, .. } => self.flow_levels(schedule, steps, shift, image_tokens),
+            Process::Edm(edm) => self.edm_levels(edm, schedule, steps)?,
         };
+        if let Some(own) = self.own_of(sampler) {
+            if self.named == Some(schedule) && schedule != Schedule::Discrete {
+                own.whole_timesteps(&mut levels);
+            }
+        }
         if self.divides_by_alpha(sampler) {
             levels.iter_mut().for_each(|level| self.keep_signal(level));
         }
-        levels.push(self.final_level(sampler, levels.last().map_or(0.0, |l| l.timestep)));
+        let last = self.final_level(sampler, schedule, levels.last().copied());
+        levels.push(last);
         Ok(levels)
+    }
+
+    /// The options of the configuration, if this is the sampler that it names.
+    pub(super) fn own_of(&self, sampler: Sampler) -> Option<&Own> {
+        self.own.as_ref().filter(|_| self.sampler == Some(sampler))
+    }
+
+    fn edm_levels(&self, edm: &Edm, schedule: Schedule, steps: usize) -> Result<Vec<NoiseLevel>> {
+        let (smallest, largest) = (edm.smallest, edm.largest);
+        let ratios = match (schedule, edm.rho) {
+            (Schedule::Discrete, Some(rho)) => power(smallest, largest, steps, rho),
+            (Schedule::Discrete, None) | (Schedule::Exponential, _) => {
+                exponential(smallest, largest, steps)
+            }
+            (Schedule::Karras, _) => power(smallest, largest, steps, KARRAS_RHO),
+            (Schedule::Beta, _) => beta(smallest, largest, steps),
+            _ => {
+                return Err(Error::Usage(format!(
+                    "the schedule {} is one of time steps, which this model (EDM) has none of; use karras, exponential, beta or the model's own",
+                    schedule.label()
+                )))
+            }
+        };
+        Ok(ratios
+            .into_iter()
+            .map(|ratio| self.level_of_ratio(ratio))
+            .collect())
     }
 
     fn vp_levels(&self, sampler: Sampler, schedule: Schedule, steps: usize) -> Vec<NoiseLevel> {
@@ -65,6 +102,13 @@ impl NoiseSchedule {
             }
             false => (ratio(0.0), ratio(last)),
         };
+        let (smallest, largest) = match self.named == Some(schedule) {
+            true => (
+                self.ends.0.unwrap_or(smallest),
+                self.ends.1.unwrap_or(largest),
+            ),
+            false => (smallest, largest),
+        };
         match schedule {
             Schedule::Discrete => match sampler {
                 Sampler::Lcm | Sampler::Tcd => at(distilled(train, steps)),
@@ -78,7 +122,7 @@ impl NoiseSchedule {
             Schedule::Simple => at((0..steps)
                 .map(|i| (train - 1 - i * train / steps) as f64)
                 .collect()),
-            Schedule::Karras => of(karras(smallest, largest, steps)),
+            Schedule::Karras => of(power(smallest, largest, steps, KARRAS_RHO)),
             Schedule::Exponential => of(exponential(smallest, largest, steps)),
             Schedule::Beta => of(beta(smallest, largest, steps)),
         }
@@ -91,10 +135,14 @@ impl NoiseSchedule {
 
     /// The time steps that `scheduler_config.json` asks for.
     fn spaced(&self, sampler: Sampler, steps: usize) -> Vec<f64> {
-        let train = self.train_steps();
+        let train = self.spaced_over.unwrap_or(self.train_steps());
         // diffusers' multistep solvers plan one step more and leave out the last.
         let planned = match sampler {
-            Sampler::DpmPlusPlus2M | Sampler::DpmPlusPlus2MSde | Sampler::UniPc => steps + 1,
+            Sampler::DpmPlusPlus2M
+            | Sampler::DpmPlusPlus2MSde
+            | Sampler::DpmPlusPlus2S
+            | Sampler::Deis
+            | Sampler::UniPc => steps + 1,
             _ => steps,
         };
         // These solvers and DDIM have no levels between whole steps.
@@ -103,16 +151,20 @@ impl NoiseSchedule {
             Spacing::Linspace => linspace((train - 1) as f64, 0.0, planned)
                 .into_iter()
                 .take(steps)
-                .map(|t| if whole { t.round() } else { t })
+                .map(|t| if whole { t.round_ties_even() } else { t })
                 .collect(),
             Spacing::Leading => (0..planned)
                 .rev()
                 .take(steps)
                 .map(|i| (i * (train / planned).max(1) + self.steps_offset) as f64)
                 .collect(),
-            Spacing::Trailing | Spacing::Solver => (0..steps)
-                .map(|i| (train as f64 * (1.0 - i as f64 / steps as f64)).round() - 1.0)
-                .collect(),
+            Spacing::Trailing | Spacing::Solver | Spacing::FromNoise => {
+                // Steps of the size that all of training gives.
+                let size = self.train_steps() as f64 / steps as f64;
+                (0..steps)
+                    .map(|i| ((train as f64 - i as f64 * size).round_ties_even() - 1.0).max(0.0))
+                    .collect()
+            }
         }
     }
 
@@ -140,6 +192,11 @@ impl NoiseSchedule {
                 .take(steps)
                 .map(shifted)
                 .collect(),
+            Spacing::FromNoise => linspace(1.0, 1.0 / train, steps + 1)
+                .into_iter()
+                .take(steps)
+                .map(|sigma| shifted(sigma).min(1.0 - NEAR_NOISE))
+                .collect(),
             _ => (0..steps)
                 .map(|i| shifted(1.0 - i as f64 / steps as f64))
                 .collect(),
@@ -157,7 +214,7 @@ impl NoiseSchedule {
             Schedule::SgmUniform | Schedule::Simple => (0..steps)
                 .map(|i| shifted(1.0 - i as f64 / steps as f64))
                 .collect(),
-            Schedule::Karras => karras(smallest, largest, steps),
+            Schedule::Karras => power(smallest, largest, steps, KARRAS_RHO),
             Schedule::Exponential => exponential(smallest, largest, steps),
             Schedule::Beta => beta(smallest, largest, steps),
         };
@@ -166,7 +223,7 @@ impl NoiseSchedule {
             .map(|sigma| {
                 let level = self.level_at(sigma * train);
                 match self.spacing {
-                    Spacing::Solver => NoiseLevel {
+                    Spacing::Solver | Spacing::FromNoise => NoiseLevel {
                         timestep: level.timestep.floor(),
                         ..level
                     },
@@ -176,14 +233,28 @@ impl NoiseSchedule {
             .collect()
     }
 
-    /// Where a run ends: without noise, except where the method as published stops at the first training step.
-    fn final_level(&self, sampler: Sampler, before: f64) -> NoiseLevel {
+    /// Where a run ends: without noise, except where the method as published stops at the first training step, or the
+    /// configuration says another end.
+    fn final_level(
+        &self,
+        sampler: Sampler,
+        schedule: Schedule,
+        before: Option<NoiseLevel>,
+    ) -> NoiseLevel {
+        let before = before.unwrap_or(NoiseLevel::CLEAN);
+        let named = self.named.is_some_and(|named| named == schedule);
+        match self.own_of(sampler).map(|own| own.last) {
+            Some(Last::Least) => return self.least_noise(),
+            Some(Last::LeastOrSame) if named || self.is_flow() => return before,
+            Some(Last::LeastOrSame) => return self.least_noise(),
+            Some(Last::Clean) | None => {}
+        }
         let stops_short = match sampler {
             Sampler::Ddim | Sampler::Plms => !self.final_alpha_one,
             Sampler::Tcd => true,
             _ => false,
         };
-        if stops_short && !self.is_flow() && before > 0.0 {
+        if stops_short && !self.is_flow() && before.timestep > 0.0 {
             self.level_at(0.0)
         } else {
             NoiseLevel::CLEAN
@@ -202,9 +273,19 @@ impl NoiseSchedule {
 
     /// The least noise that the model was trained with.
     pub(super) fn least_noise(&self) -> NoiseLevel {
-        match self.is_flow() {
-            true => self.level_at(1.0),
-            false => self.level_at(0.0),
+        match &self.process {
+            Process::Flow { .. } => self.level_at(1.0),
+            Process::VariancePreserving { .. } => self.level_at(0.0),
+            Process::Edm(edm) => self.level_of_ratio(edm.smallest),
+        }
+    }
+
+    /// The spread of the latents that a run starts from at a level, over that of the level itself: diffusers' EDM
+    /// schedulers start as if the data's spread were 1.
+    pub(super) fn start_scale(&self, level: &NoiseLevel) -> f64 {
+        match &self.process {
+            Process::Edm(_) => level.alpha * level.ratio().hypot(1.0),
+            _ => 1.0,
         }
     }
 
@@ -215,7 +296,7 @@ impl NoiseSchedule {
         largest: f64,
         steps: usize,
     ) -> Vec<NoiseLevel> {
-        karras(smallest, largest, steps)
+        power(smallest, largest, steps, KARRAS_RHO)
             .into_iter()
             .map(|ratio| self.level_of_ratio(ratio))
             .collect()
@@ -223,7 +304,7 @@ impl NoiseSchedule {
 
     /// Leaves a trace of the image in a level.
     fn keep_signal(&self, level: &mut NoiseLevel) {
-        if level.alpha < MIN_ALPHA {
+        if level.alpha < MIN_ALPHA && self.spacing != Spacing::FromNoise {
             level.alpha = MIN_ALPHA;
             level.sigma = if self.is_flow() {
                 1.0 - MIN_ALPHA
@@ -267,11 +348,12 @@ fn stretched(sigmas: Vec<f64>, terminal: f64) -> Vec<f64> {
     }
 }
 
-fn karras(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {
-    let root = |x: f64| x.powf(1.0 / KARRAS_RHO);
+/// Even steps of the roots of this exponent (Karras et al. 2022).
+fn power(smallest: f64, largest: f64, steps: usize, rho: f64) -> Vec<f64> {
+    let root = |x: f64| x.powf(1.0 / rho);
     linspace(root(largest), root(smallest), steps)
         .into_iter()
-        .map(|x| x.powf(KARRAS_RHO))
+        .map(|x| x.powf(rho))
         .collect()
 }
 

@@ -124,7 +124,6 @@ def main():
         case(HeunDiscreteScheduler, {**SD, **spaced('use_karras_sigmas')}, 'heun', 'karras', 8, scaled=True),
         case(FlowMatchEulerDiscreteScheduler, dict(shift=3.0, use_karras_sigmas=True), 'euler', 'karras', 8, sigmas=[1 - i / 8 for i in range(8)]),
         case(FlowMatchEulerDiscreteScheduler, dict(shift=2.0, use_beta_sigmas=True), 'euler', 'beta', 8, sigmas=[1 - i / 8 for i in range(8)]),
-        unipc(solver, 'discrete', 10),
         dpm(solver, 'dpm++ 2m', 'discrete', 10),
     ]
     with open(f'{HERE}/samplers.json', 'w') as f:

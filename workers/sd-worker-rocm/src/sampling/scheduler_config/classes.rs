@@ -7,161 +7,115 @@ use super::super::noise_schedule::Spacing;
 use super::super::Sampler;
 use serde_json::{Map, Value};
 
+/// Which options a class has, besides those of most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Nothing special.
+    Plain,
+    /// The image may be kept in bounds.
+    Clipped,
+    /// The same with fresh noise.
+    Ddpm,
+    /// The last noise level may be named.
+    Euler,
+    /// Time steps of Karras's levels are whole.
+    Dpm2,
+    /// DPM-Solver, multistep.
+    Dpm,
+    /// DPM-Solver, of one step.
+    Singlestep,
+    /// DEIS.
+    Deis,
+    /// UniPC.
+    UniPc,
+    /// Flow steps, which may be stochastic.
+    Flow,
+    /// Flow steps that are.
+    FlowLcm,
+    /// Noise of Karras et al. 2022, Euler.
+    Edm,
+    /// The same, DPM-Solver.
+    EdmDpm,
+}
+
 /// A scheduler of diffusers.
 pub(super) struct Class {
     /// `_class_name`.
-    name: &'static str,
+    pub name: &'static str,
     /// What it is here.
     pub sampler: Sampler,
+    /// Which options are read.
+    pub kind: Kind,
     /// Spacing of the time steps where the file names none.
     pub spacing: Spacing,
     /// Whether Karras's and other noise levels go from the first to the last of the spaced time steps, as k-diffusion's
     /// solvers have it, rather than over all of training.
     pub spaced_ends: bool,
-    /// Options that change the picture with the values, in JSON, that are followed.
-    options: &'static [&'static [Followed]],
+    /// Options that change the picture and are followed with the values, in JSON, that stand here only.
+    options: &'static [Followed],
 }
 
 /// An option, and the values of it that are followed.
 type Followed = (&'static str, &'static [&'static str]);
 
-const UNCLIPPED: &[Followed] = &[("clip_sample", &["false"]), ("thresholding", &["false"])];
-const TO_ZERO: &[Followed] = &[("final_sigmas_type", &["\"zero\""])];
-const SECOND_ORDER: &[Followed] = &[
-    ("solver_order", &["2"]),
-    ("lower_order_final", &["true"]),
-    ("thresholding", &["false"]),
-];
 const DISTILLED: &[Followed] = &[
     ("original_inference_steps", &["50"]),
     ("timestep_scaling", &["10", "10.0"]),
 ];
 
+const SHIFTS: &[&str] = &["\"exponential\"", "\"linear\""];
+
+const fn class(
+    name: &'static str,
+    sampler: Sampler,
+    kind: Kind,
+    spacing: Spacing,
+    spaced_ends: bool,
+    options: &'static [Followed],
+) -> Class {
+    Class {
+        name,
+        sampler,
+        kind,
+        spacing,
+        spaced_ends,
+        options,
+    }
+}
+
+use Sampler::{
+    Ddim, Deis, Dpm2, Dpm2Ancestral, DpmPlusPlus2M, DpmPlusPlus2S, DpmPlusPlusSde, Euler,
+    EulerAncestral, Heun, Lcm, Lms, Plms, Tcd, UniPc,
+};
+use Spacing::{Leading, Linspace, Trailing};
+
 /// Every scheduler that is implemented.
-const CLASSES: [Class; 12] = [
-    Class {
-        name: "DDIMScheduler",
-        sampler: Sampler::Ddim,
-        spacing: Spacing::Leading,
-        spaced_ends: false,
-        options: &[UNCLIPPED],
-    },
-    Class {
-        name: "PNDMScheduler",
-        sampler: Sampler::Plms,
-        spacing: Spacing::Leading,
-        spaced_ends: false,
-        options: &[&[("skip_prk_steps", &["true"])]],
-    },
-    Class {
-        name: "EulerDiscreteScheduler",
-        sampler: Sampler::Euler,
-        spacing: Spacing::Linspace,
-        spaced_ends: true,
-        options: &[
-            TO_ZERO,
-            &[
-                ("interpolation_type", &["\"linear\""]),
-                ("timestep_type", &["\"discrete\""]),
-                ("sigma_min", &[]),
-                ("sigma_max", &[]),
-            ],
-        ],
-    },
-    Class {
-        name: "EulerAncestralDiscreteScheduler",
-        sampler: Sampler::EulerAncestral,
-        spacing: Spacing::Linspace,
-        spaced_ends: true,
-        options: &[],
-    },
-    Class {
-        name: "HeunDiscreteScheduler",
-        sampler: Sampler::Heun,
-        spacing: Spacing::Linspace,
-        spaced_ends: true,
-        options: &[&[("clip_sample", &["false"])]],
-    },
-    Class {
-        name: "DPMSolverMultistepScheduler",
-        sampler: Sampler::DpmPlusPlus2M,
-        spacing: Spacing::Linspace,
-        spaced_ends: false,
-        options: &[
-            TO_ZERO,
-            &[
-                ("solver_order", &["2"]),
-                ("thresholding", &["false"]),
-                (
-                    "algorithm_type",
-                    &["\"dpmsolver++\"", "\"sde-dpmsolver++\""],
-                ),
-                ("solver_type", &["\"midpoint\""]),
-                ("use_lu_lambdas", &["false"]),
-                ("variance_type", &[]),
-                ("use_dynamic_shifting", &["false"]),
-            ],
-        ],
-    },
-    Class {
-        name: "DPMSolverSDEScheduler",
-        sampler: Sampler::DpmPlusPlusSde,
-        spacing: Spacing::Linspace,
-        spaced_ends: true,
-        options: &[&[("noise_sampler_seed", &[])]],
-    },
-    Class {
-        name: "UniPCMultistepScheduler",
-        sampler: Sampler::UniPc,
-        spacing: Spacing::Linspace,
-        spaced_ends: false,
-        options: &[
-            TO_ZERO,
-            SECOND_ORDER,
-            &[
-                ("predict_x0", &["true"]),
-                ("solver_type", &["\"bh2\""]),
-                ("disable_corrector", &["[]"]),
-                ("solver_p", &[]),
-                ("use_dynamic_shifting", &["false"]),
-                ("sigma_min", &[]),
-                ("sigma_max", &[]),
-                ("shift_terminal", &[]),
-            ],
-        ],
-    },
-    Class {
-        name: "LCMScheduler",
-        sampler: Sampler::Lcm,
-        spacing: Spacing::Leading,
-        spaced_ends: false,
-        options: &[UNCLIPPED, DISTILLED],
-    },
-    Class {
-        name: "TCDScheduler",
-        sampler: Sampler::Tcd,
-        spacing: Spacing::Leading,
-        spaced_ends: false,
-        options: &[UNCLIPPED, DISTILLED],
-    },
-    Class {
-        name: "FlowMatchEulerDiscreteScheduler",
-        sampler: Sampler::Euler,
-        spacing: Spacing::Trailing,
-        spaced_ends: true,
-        options: &[&[
-            ("time_shift_type", &["\"exponential\"", "\"linear\""]),
-            ("invert_sigmas", &["false"]),
-            ("stochastic_sampling", &["false"]),
-        ]],
-    },
-    Class {
-        name: "FlowMatchHeunDiscreteScheduler",
-        sampler: Sampler::Heun,
-        spacing: Spacing::Trailing,
-        spaced_ends: true,
-        options: &[],
-    },
+#[rustfmt::skip]
+const CLASSES: [Class; 21] = [
+    class("DDIMScheduler", Ddim, Kind::Clipped, Leading, false, &[]),
+    class("DDPMScheduler", Ddim, Kind::Ddpm, Leading, false,
+        &[("variance_type", &["\"fixed_small\"", "\"fixed_small_log\""])]),
+    class("PNDMScheduler", Plms, Kind::Plain, Leading, false, &[("skip_prk_steps", &["true"])]),
+    class("EulerDiscreteScheduler", Euler, Kind::Euler, Linspace, true,
+        &[("interpolation_type", &["\"linear\""]), ("timestep_type", &["\"discrete\""])]),
+    class("EulerAncestralDiscreteScheduler", EulerAncestral, Kind::Plain, Linspace, true, &[]),
+    class("HeunDiscreteScheduler", Heun, Kind::Clipped, Linspace, true, &[]),
+    class("LMSDiscreteScheduler", Lms, Kind::Plain, Linspace, true, &[]),
+    class("KDPM2DiscreteScheduler", Dpm2, Kind::Dpm2, Linspace, true, &[]),
+    class("KDPM2AncestralDiscreteScheduler", Dpm2Ancestral, Kind::Dpm2, Linspace, true, &[]),
+    class("DPMSolverMultistepScheduler", DpmPlusPlus2M, Kind::Dpm, Linspace, false, &[("variance_type", &[])]),
+    class("DPMSolverSinglestepScheduler", DpmPlusPlus2S, Kind::Singlestep, Linspace, false, &[("variance_type", &[])]),
+    class("DPMSolverSDEScheduler", DpmPlusPlusSde, Kind::Plain, Linspace, true, &[("noise_sampler_seed", &[])]),
+    class("DEISMultistepScheduler", Deis, Kind::Deis, Linspace, false, &[]),
+    class("UniPCMultistepScheduler", UniPc, Kind::UniPc, Linspace, false, &[("solver_p", &[])]),
+    class("LCMScheduler", Lcm, Kind::Clipped, Leading, false, DISTILLED),
+    class("TCDScheduler", Tcd, Kind::Plain, Leading, false, DISTILLED),
+    class("FlowMatchEulerDiscreteScheduler", Euler, Kind::Flow, Trailing, true, &[("invert_sigmas", &["false"]), ("time_shift_type", SHIFTS)]),
+    class("FlowMatchHeunDiscreteScheduler", Heun, Kind::Plain, Trailing, true, &[]),
+    class("FlowMatchLCMScheduler", Lcm, Kind::FlowLcm, Trailing, true,
+        &[("invert_sigmas", &["false"]), ("scale_factors", &[]), ("time_shift_type", SHIFTS)]),
+    class("EDMEulerScheduler", Euler, Kind::Edm, Linspace, true, &[]),
+    class("EDMDPMSolverMultistepScheduler", DpmPlusPlus2M, Kind::EdmDpm, Linspace, true, &[]),
 ];
 
 impl Class {
@@ -175,7 +129,7 @@ impl Class {
     /// # Errors
     /// Names the first option whose value is not, with those that are.
     pub(super) fn check(&self, options: &Map<String, Value>) -> Result<(), String> {
-        for (name, followed) in self.options.iter().copied().flatten() {
+        for (name, followed) in self.options {
             let value = options.get(*name).unwrap_or(&Value::Null);
             let same = |text: &&str| serde_json::from_str::<Value>(text).is_ok_and(|v| v == *value);
             if !value.is_null() && !followed.iter().any(same) {

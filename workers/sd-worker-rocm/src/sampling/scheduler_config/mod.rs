@@ -1,11 +1,15 @@
 //! diffusers' `scheduler_config.json`.
 
 mod classes;
+mod options;
+mod own;
 
 use super::betas::{cumulative, linspace, rescale_zero_snr, scaled_linear, squared_cosine};
-use super::noise_schedule::{Process, Shift, Spacing};
+use super::noise_schedule::{Edm, Process, Shift, Spacing};
 use super::{NoiseSchedule, Prediction, Sampler, Schedule};
-use classes::Class;
+use classes::{Class, Kind};
+use options::Options;
+pub(super) use own::{Last, Own};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use worker::{Error, Result};
@@ -28,7 +32,6 @@ struct Config {
     steps_offset: usize,
     set_alpha_to_one: Option<bool>,
     rescale_betas_zero_snr: bool,
-    algorithm_type: Option<String>,
     shift: f64,
     use_dynamic_shifting: bool,
     base_shift: Option<f64>,
@@ -38,11 +41,19 @@ struct Config {
     use_karras_sigmas: bool,
     use_exponential_sigmas: bool,
     use_beta_sigmas: bool,
+    use_lu_lambdas: bool,
     use_flow_sigmas: bool,
     flow_shift: f64,
     time_shift_type: String,
     shift_terminal: Option<f64>,
     lambda_min_clipped: Option<f64>,
+    sigma_min: Option<f64>,
+    sigma_max: Option<f64>,
+    sigma_data: f64,
+    sigma_schedule: String,
+    rho: f64,
+    #[serde(flatten)]
+    options: Options,
 }
 
 impl Default for Config {
@@ -60,7 +71,6 @@ impl Default for Config {
             steps_offset: 0,
             set_alpha_to_one: None,
             rescale_betas_zero_snr: false,
-            algorithm_type: None,
             shift: 1.0,
             use_dynamic_shifting: false,
             base_shift: None,
@@ -70,11 +80,18 @@ impl Default for Config {
             use_karras_sigmas: false,
             use_exponential_sigmas: false,
             use_beta_sigmas: false,
+            use_lu_lambdas: false,
             use_flow_sigmas: false,
             flow_shift: 1.0,
             time_shift_type: "exponential".to_string(),
             shift_terminal: None,
             lambda_min_clipped: None,
+            sigma_min: None,
+            sigma_max: None,
+            sigma_data: 0.5,
+            sigma_schedule: "karras".to_string(),
+            rho: 7.0,
+            options: Options::default(),
         }
     }
 }
@@ -99,12 +116,16 @@ impl NoiseSchedule {
             class.check(&options).map_err(wrong)?;
         }
         let unknown = class.is_none() && !config._class_name.is_empty();
+        let schedule = config.schedule(class)?;
+        let own = class.map(|class| config.own(class, schedule.is_flow()));
         let mut schedule = NoiseSchedule {
-            sampler: class.map(|class| config.variant(class.sampler)),
-            named: config.named()?,
+            sampler: class.map(|class| config.options.variant(class)),
+            named: config.named(class)?,
             unknown: unknown.then(|| config._class_name.clone()),
             spaced_ends: class.is_some_and(|class| class.spaced_ends),
-            ..config.schedule(class)?
+            ends: (config.sigma_min, config.sigma_max),
+            own: own.transpose().map_err(wrong)?,
+            ..schedule
         };
         if schedule.is_flow() {
             schedule.sampler = schedule.sampler.or((!unknown).then_some(Sampler::Euler));
@@ -114,18 +135,40 @@ impl NoiseSchedule {
 }
 
 impl Config {
-    /// The sampler, where an option of a class decides.
-    fn variant(&self, sampler: Sampler) -> Sampler {
-        match (sampler, self.algorithm_type.as_deref()) {
-            (Sampler::DpmPlusPlus2M, Some("sde-dpmsolver++")) => Sampler::DpmPlusPlus2MSde,
-            _ => sampler,
+    /// How the sampler is to be.
+    fn own(&self, class: &Class, flow: bool) -> std::result::Result<Own, String> {
+        let named = self.use_karras_sigmas
+            || self.use_exponential_sigmas
+            || self.use_beta_sigmas
+            || self.use_lu_lambdas;
+        let solver = matches!(
+            class.kind,
+            Kind::Dpm | Kind::Singlestep | Kind::Deis | Kind::UniPc
+        );
+        if flow && solver && named {
+            return Err(format!(
+                "{} with other noise levels than those of use_flow_sigmas is not implemented",
+                class.name
+            ));
         }
+        let rounded = self.use_karras_sigmas || self.use_lu_lambdas;
+        let cosine = class.kind == Kind::Dpm && self.beta_schedule == "squaredcos_cap_v2";
+        let rounding = match (class.kind, rounded) {
+            (Kind::Dpm2, true) => own::Rounding::Nearest,
+            _ if !solver => own::Rounding::Kept,
+            (_, true) if !cosine => own::Rounding::Nearest,
+            _ => own::Rounding::Below,
+        };
+        self.options.own(class, rounding, named)
     }
 
     /// The noise levels that are asked for.
-    fn named(&self) -> Result<Option<Schedule>> {
+    fn named(&self, class: Option<&Class>) -> Result<Option<Schedule>> {
+        let lu = self.use_lu_lambdas && class.is_some_and(|class| class.kind == Kind::Dpm);
         let asked: Vec<_> = [
             (self.use_karras_sigmas, Schedule::Karras),
+            // With the published exponent, 1, the steps are even in the logarithm.
+            (lu && !self.use_karras_sigmas, Schedule::Exponential),
             (self.use_exponential_sigmas, Schedule::Exponential),
             (self.use_beta_sigmas, Schedule::Beta),
         ]
@@ -148,9 +191,12 @@ impl Config {
         if !(1..=MAX_TRAIN_STEPS).contains(&self.num_train_timesteps) {
             return Err(out_of_range("num_train_timesteps"));
         }
+        if class.is_some_and(|class| matches!(class.kind, Kind::Edm | Kind::EdmDpm)) {
+            return self.edm();
+        }
         let flow_class = self._class_name.starts_with("FlowMatch");
         if flow_class || self.prediction_type == "flow_prediction" {
-            return self.flow(flow_class);
+            return self.flow(flow_class, class);
         }
         if self.use_flow_sigmas {
             return Err(Error::Usage(format!(
@@ -194,33 +240,46 @@ impl Config {
         if self.rescale_betas_zero_snr {
             rescale_zero_snr(&mut alphas_cumprod);
         }
-        // The log ratios of image to noise below which training steps are left out.
-        let least = alphas_cumprod.iter().map(|a| 0.5 * (a / (1.0 - a)).ln());
-        let least = least.fold(f64::INFINITY, f64::min);
-        if self.lambda_min_clipped.is_some_and(|clip| clip > least) {
-            return Err(Error::Usage(format!(
-                "scheduler_config.json: lambda_min_clipped above {least:.2}, which leaves out training steps, is not implemented"
-            )));
+        let spacing = self.timestep_spacing.unwrap_or(own);
+        // Training steps with less than this logarithm of image over noise are left out.
+        let clip = class
+            .filter(|class| matches!(class.kind, Kind::Dpm | Kind::Singlestep))
+            .and(self.lambda_min_clipped)
+            .unwrap_or(f64::NEG_INFINITY);
+        let lambdas = alphas_cumprod.iter().map(|a| 0.5 * (a / (1.0 - a)).ln());
+        let kept = alphas_cumprod.len() - lambdas.filter(|lambda| *lambda < clip).count();
+        let clipped = kept < alphas_cumprod.len();
+        if kept == 0 || clipped && spacing == Spacing::Trailing {
+            return Err(Error::Usage(
+                "scheduler_config.json: lambda_min_clipped leaves no training steps, or goes with timestep_spacing trailing, which is not implemented"
+                    .to_string(),
+            ));
         }
         Ok(NoiseSchedule {
             process: Process::VariancePreserving { alphas_cumprod },
-            spacing: self.timestep_spacing.unwrap_or(own),
+            spacing,
+            spaced_over: clipped.then_some(kept),
             steps_offset: self.steps_offset,
-            final_alpha_one: self
-                .set_alpha_to_one
-                .unwrap_or(class.is_none_or(|class| class.sampler != Sampler::Plms)),
+            final_alpha_one: match class {
+                Some(class) if class.kind == Kind::Ddpm => true,
+                _ => self
+                    .set_alpha_to_one
+                    .unwrap_or(class.is_none_or(|class| class.sampler != Sampler::Plms)),
+            },
             ..NoiseSchedule::stable_diffusion(prediction)
         })
     }
 
     /// A flow model, by a scheduler that is made for them or, with `use_flow_sigmas`, by a solver.
-    fn flow(&self, flow_class: bool) -> Result<NoiseSchedule> {
+    fn flow(&self, flow_class: bool, class: Option<&Class>) -> Result<NoiseSchedule> {
         if !flow_class && !self.use_flow_sigmas && !self._class_name.is_empty() {
             return Err(Error::Usage(
                 "scheduler_config.json: prediction_type flow_prediction without use_flow_sigmas is not implemented"
                     .to_string(),
             ));
         }
+        let out_of_range =
+            |what: &str| Error::Usage(format!("scheduler_config.json: {what} is out of range"));
         let shift = if self.use_dynamic_shifting {
             Shift::Dynamic {
                 linear: flow_class && self.time_shift_type == "linear",
@@ -252,17 +311,14 @@ impl Config {
             }
         };
         if !sound {
-            return Err(Error::Usage(
-                "scheduler_config.json: the shift is out of range".to_string(),
-            ));
+            return Err(out_of_range("the shift"));
         }
-        // Only one class has it; 0 is as good as none.
-        let euler = self._class_name == "FlowMatchEulerDiscreteScheduler";
-        let terminal = self.shift_terminal.filter(|end| euler && *end != 0.0);
+        let stretched = class
+            .is_some_and(|class| matches!(class.kind, Kind::Flow | Kind::FlowLcm | Kind::UniPc));
+        // 0 is as good as none.
+        let terminal = self.shift_terminal.filter(|end| stretched && *end != 0.0);
         if terminal.is_some_and(|end| !(0.0..1.0).contains(&end)) {
-            return Err(Error::Usage(
-                "scheduler_config.json: shift_terminal is out of range".to_string(),
-            ));
+            return Err(out_of_range("shift_terminal"));
         }
         Ok(NoiseSchedule {
             terminal,
@@ -271,10 +327,57 @@ impl Config {
                 shift,
             },
             spacing: match self.use_flow_sigmas && !flow_class {
+                true if class.is_some_and(|class| class.kind == Kind::UniPc) => Spacing::FromNoise,
                 true => Spacing::Solver,
                 false => Spacing::Trailing,
             },
             ..NoiseSchedule::flow(shift)
+        })
+    }
+
+    /// A model of Karras et al. 2022.
+    fn edm(&self) -> Result<NoiseSchedule> {
+        let out_of_range =
+            |what: &str| Error::Usage(format!("scheduler_config.json: {what} is out of range"));
+        let usual = |value: Option<f64>, usual: f64| value.unwrap_or(usual);
+        let (smallest, largest) = (usual(self.sigma_min, 0.002), usual(self.sigma_max, 80.0));
+        if !(smallest >= 1e-6 && smallest < largest && largest <= 1e6) {
+            return Err(out_of_range("sigma_min or sigma_max"));
+        }
+        if !(1e-3..=1e3).contains(&self.sigma_data) {
+            return Err(out_of_range("sigma_data"));
+        }
+        if !(0.1..=100.0).contains(&self.rho) {
+            return Err(out_of_range("rho"));
+        }
+        let rho = match self.sigma_schedule.as_str() {
+            "karras" => Some(self.rho),
+            "exponential" => None,
+            other => {
+                return Err(Error::Usage(format!(
+                    "scheduler_config.json: sigma_schedule {other:?} is not supported; there are karras and exponential"
+                )))
+            }
+        };
+        let prediction = match self.prediction_type.as_str() {
+            "epsilon" => Prediction::EdmNoise,
+            "v_prediction" => Prediction::EdmVelocity,
+            other => {
+                return Err(Error::Usage(format!(
+                    "scheduler_config.json: prediction_type {other:?} is not supported by {}; there are epsilon and v_prediction",
+                    self._class_name
+                )))
+            }
+        };
+        Ok(NoiseSchedule {
+            process: Process::Edm(Edm {
+                data: self.sigma_data,
+                smallest,
+                largest,
+                rho,
+            }),
+            final_alpha_one: true,
+            ..NoiseSchedule::stable_diffusion(prediction)
         })
     }
 }
@@ -299,13 +402,24 @@ mod tests {
             r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift": 0}"#,
             r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "shift_terminal": 1.0}"#,
             r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "time_shift_type": "cubic"}"#,
-            r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "stochastic_sampling": true}"#,
+            r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "invert_sigmas": true}"#,
             r#"{"_class_name": "EulerDiscreteScheduler", "use_karras_sigmas": true, "use_beta_sigmas": true}"#,
-            r#"{"_class_name": "EulerDiscreteScheduler", "final_sigmas_type": "sigma_min"}"#,
-            r#"{"_class_name": "DDIMScheduler", "clip_sample": true}"#,
-            r#"{"_class_name": "DPMSolverMultistepScheduler", "solver_order": 3}"#,
-            r#"{"_class_name": "DPMSolverMultistepScheduler", "lambda_min_clipped": -2.0}"#,
+            r#"{"_class_name": "EulerDiscreteScheduler", "final_sigmas_type": "half"}"#,
+            r#"{"_class_name": "EulerDiscreteScheduler", "timestep_type": "continuous"}"#,
+            r#"{"_class_name": "DDIMScheduler", "clip_sample": true, "clip_sample_range": 0}"#,
+            r#"{"_class_name": "DDIMScheduler", "thresholding": true, "dynamic_thresholding_ratio": 2}"#,
+            r#"{"_class_name": "DPMSolverMultistepScheduler", "solver_order": 4}"#,
+            r#"{"_class_name": "DPMSolverMultistepScheduler", "solver_order": 0}"#,
+            r#"{"_class_name": "DPMSolverMultistepScheduler", "algorithm_type": "dpmsolver"}"#,
+            r#"{"_class_name": "DPMSolverMultistepScheduler", "algorithm_type": "sde-dpmsolver", "solver_order": 3, "final_sigmas_type": "sigma_min"}"#,
+            r#"{"_class_name": "DPMSolverMultistepScheduler", "lambda_min_clipped": 99.0}"#,
             r#"{"_class_name": "UniPCMultistepScheduler", "use_flow_sigmas": true}"#,
+            r#"{"_class_name": "UniPCMultistepScheduler", "predict_x0": false}"#,
+            r#"{"_class_name": "UniPCMultistepScheduler", "lower_order_final": false}"#,
+            r#"{"_class_name": "UniPCMultistepScheduler", "disable_corrector": [-1]}"#,
+            r#"{"_class_name": "EDMEulerScheduler", "sigma_min": 90}"#,
+            r#"{"_class_name": "EDMEulerScheduler", "sigma_data": 0}"#,
+            r#"{"_class_name": "EDMDPMSolverMultistepScheduler", "prediction_type": "sample"}"#,
             r#"{"_class_name": "PNDMScheduler", "skip_prk_steps": false}"#,
             r#"{"_class_name": "FlowMatchEulerDiscreteScheduler", "use_dynamic_shifting": true, "max_shift": 1e9}"#,
         ] {
@@ -327,10 +441,10 @@ mod tests {
         );
         let named = of(r#"{"_class_name": "FlowMatchHeunDiscreteScheduler", "shift": 3.0}"#);
         assert_eq!(named.sampler, Some(Sampler::Heun));
-        let named = of(r#"{"_class_name": "DEISMultistepScheduler", "use_karras_sigmas": true}"#);
+        let named = of(r#"{"_class_name": "SASolverScheduler", "use_karras_sigmas": true}"#);
         assert_eq!(
             (named.sampler, named.unknown.as_deref()),
-            (None, Some("DEISMultistepScheduler"))
+            (None, Some("SASolverScheduler"))
         );
         assert_eq!(of("{}").unknown, None);
     }

@@ -20,21 +20,30 @@ impl Solver for Euler {
 pub struct Ancestral {
     /// Whether the noise is split in the ratio of noise to image for flow models, too, as DDIM's formula has it.
     pub in_ratio: bool,
+    /// Whether the noise is what the network tells, also where the image is kept in bounds.
+    pub told_noise: bool,
 }
 
 impl Solver for Ancestral {
     fn step(&mut self, at: &At, x: &Tensor, ask: &mut Ask) -> Result<Stepped> {
         let (from, to) = (at.from(), at.to());
-        let denoised = ask.image(x, &from)?;
+        let told = ask.unbounded(x, &from)?;
+        let denoised = ask.bounded(&told)?;
         let plan = match self.in_ratio && at.eta > 0.0 && to.sigma > 0.0 {
             true => Renoise::in_ratio(at, &from, &to, at.eta),
             false => Renoise::new(at, &from, &to, at.eta),
         };
-        let (of_x, of_image) = straight(&from, &plan.down);
-        let x = Blend::of(x, plan.scale * of_x)?
-            .and(&denoised, plan.scale * of_image)?
-            .and_noise(ask, plan.up)?
-            .finish()?;
+        let kept = plan.down.sigma / from.sigma;
+        let x = match ask.restrain.is_some() && self.told_noise {
+            false => {
+                let (of_x, of_image) = straight(&from, &plan.down);
+                Blend::of(x, plan.scale * of_x)?.and(&denoised, plan.scale * of_image)?
+            }
+            true => Blend::of(x, plan.scale * kept)?
+                .and(&told, -plan.scale * kept * from.alpha)?
+                .and(&denoised, plan.scale * plan.down.alpha)?,
+        };
+        let x = x.and_noise(ask, plan.up)?.finish()?;
         Ok(Stepped { x, denoised })
     }
 }
@@ -45,7 +54,7 @@ pub struct EulerPlusPlus;
 impl Solver for EulerPlusPlus {
     fn step(&mut self, at: &At, x: &Tensor, ask: &mut Ask) -> Result<Stepped> {
         let (from, to) = (at.from(), at.to());
-        let seen = (ask.denoise)(x, &from)?;
+        let seen = ask.seen(x, &from)?;
         let (up, down) = match to.sigma > 0.0 {
             true => up_and_down(from.ratio(), to.ratio(), at.eta),
             false => (0.0, 0.0),

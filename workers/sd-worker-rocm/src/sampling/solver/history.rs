@@ -137,7 +137,7 @@ impl Solver for GradientEstimation {
     fn step(&mut self, at: &At, x: &Tensor, ask: &mut Ask) -> Result<Stepped> {
         let (from, to) = (at.from(), at.to());
         let line = at.line();
-        let seen = (ask.denoise)(x, &from)?;
+        let seen = ask.seen(x, &from)?;
         let image = match self.plus_plus {
             true => seen.unguided(),
             false => &seen.image,
@@ -182,7 +182,7 @@ impl Solver for Residual {
         let line = at.line();
         let eta = if self.ancestral { at.eta } else { 0.0 };
         let plan = Renoise::new(at, &from, &to, eta);
-        let seen = (ask.denoise)(x, &from)?;
+        let seen = ask.seen(x, &from)?;
         let denoised = seen.image.clone();
         let image = match self.plus_plus {
             true => seen.unguided().clone(),
@@ -237,7 +237,7 @@ pub struct DpmPlusPlus2MPlusPlus {
 impl Solver for DpmPlusPlus2MPlusPlus {
     fn step(&mut self, at: &At, x: &Tensor, ask: &mut Ask) -> Result<Stepped> {
         let (from, to) = (at.from(), at.to());
-        let seen = (ask.denoise)(x, &from)?;
+        let seen = ask.seen(x, &from)?;
         let unguided = seen.unguided().clone();
         let before = self.before.replace(unguided.clone());
         let denoised = seen.image;

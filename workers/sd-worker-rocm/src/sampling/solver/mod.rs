@@ -4,7 +4,7 @@
 //! |-----------------|-------------------------------------------------------------------------------------------|
 //! | [`euler`]       | Euler, Euler a, DDIM and their CFG++ forms                                                |
 //! | [`stages`]      | two and three evaluations a step: Heun, Heun++, DPM2, DPM2 a, DPM++ 2S a, DPM++ SDE, Restart |
-//! | [`dpm`]         | DPM-Solver, DPM-Solver++ and their SDE forms, several steps, orders 1 to 3; DEIS          |
+//! | [`dpm`]         | DPM-Solver, DPM-Solver++ and their SDE forms, orders 1 to 3, multistep and single-step; DEIS |
 //! | [`whole`]       | DPM fast, DPM adaptive                                                                    |
 //! | [`history`]     | LMS, iPNDM, gradient estimation, res_multistep, their CFG++ forms; ER-SDE                  |
 //! | [`plms`], [`unipc`], [`consistency`] | PLMS; UniPC; LCM and TCD                                              |
@@ -17,6 +17,7 @@ pub(super) mod euler;
 pub(super) mod history;
 mod line;
 pub(super) mod plms;
+pub(super) mod restrain;
 pub(super) mod stages;
 pub(super) mod unipc;
 pub(super) mod whole;
@@ -24,6 +25,7 @@ pub(super) mod whole;
 use super::{NoiseLevel, NoiseSchedule, Stepped};
 use candle_core::{Result, Tensor};
 pub(super) use line::Line;
+use restrain::Restrain;
 
 /// What a network saw behind latents.
 #[derive(Debug, Clone)]
@@ -79,6 +81,8 @@ pub(super) struct At<'a> {
     pub schedule: &'a NoiseSchedule,
     pub levels: &'a [NoiseLevel],
     pub index: usize,
+    /// Steps of the whole run, of which one that starts from a picture makes the last.
+    pub planned: usize,
     pub eta: f64,
     pub churn: Churn,
 }
@@ -118,11 +122,35 @@ pub(super) struct Ask<'a> {
     pub denoise: &'a mut dyn FnMut(&Tensor, &NoiseLevel) -> Result<Seen>,
     /// Standard normal numbers.
     pub noise: &'a mut dyn FnMut() -> Result<Tensor>,
+    /// Bounds of the image.
+    pub restrain: Option<Restrain>,
 }
 
 impl Ask<'_> {
+    /// What the network sees, in bounds.
+    pub(super) fn seen(&mut self, x: &Tensor, level: &NoiseLevel) -> Result<Seen> {
+        let seen = (self.denoise)(x, level)?;
+        Ok(Seen {
+            image: self.bounded(&seen.image)?,
+            ..seen
+        })
+    }
+
+    /// The image, in bounds.
     pub(super) fn image(&mut self, x: &Tensor, level: &NoiseLevel) -> Result<Tensor> {
+        Ok(self.seen(x, level)?.image)
+    }
+
+    /// The image as the network sees it, for methods that go along its noise.
+    pub(super) fn unbounded(&mut self, x: &Tensor, level: &NoiseLevel) -> Result<Tensor> {
         Ok((self.denoise)(x, level)?.image)
+    }
+
+    pub(super) fn bounded(&self, image: &Tensor) -> Result<Tensor> {
+        match self.restrain {
+            Some(restrain) => restrain.apply(image),
+            None => Ok(image.clone()),
+        }
     }
 }
 

@@ -125,7 +125,7 @@ impl Solver for Dpm2s {
     fn step(&mut self, at: &At, x: &Tensor, ask: &mut Ask) -> Result<Stepped> {
         let (from, to) = (at.from(), at.to());
         let plan = Renoise::new(at, &from, &to, at.eta);
-        let seen = (ask.denoise)(x, &from)?;
+        let seen = ask.seen(x, &from)?;
         let image = |seen: &Seen| match self.plus_plus {
             true => seen.unguided().clone(),
             false => seen.image.clone(),
@@ -141,7 +141,7 @@ impl Solver for Dpm2s {
                 false => at.line().level(FLOW_NEAR_NOISE),
             };
             let halfway = euler_step(x, &first, &from, &middle)?;
-            let second = image(&(ask.denoise)(&halfway, &middle)?);
+            let second = image(&ask.seen(&halfway, &middle)?);
             let (of_x, of_image) = straight(&from, &plan.down);
             Blend::of(x, plan.scale * of_x)?
                 .and(&second, plan.scale * of_image)?
