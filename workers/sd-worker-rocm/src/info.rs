@@ -20,6 +20,10 @@ pub enum Family {
     Chroma,
     /// Z-Image.
     ZImage,
+    /// Qwen-Image and Qwen-Image-Edit.
+    QwenImage,
+    /// Lumina Image 2.
+    Lumina2,
 }
 
 impl Family {

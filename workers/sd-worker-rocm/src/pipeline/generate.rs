@@ -6,7 +6,7 @@ use super::pace::Pace;
 use super::picture;
 use super::place::GuidancePlace;
 use super::start::Start;
-use super::text::Encoded;
+use super::text::{Encoded, Prompt};
 use super::types::{Generated, Progress, Stage, Timings};
 use super::Pipeline;
 use crate::editing::Edit;
@@ -166,7 +166,15 @@ impl Pipeline {
         request: &ImageRequest,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<[Encoded; 2]>> {
-        let prompts = [request.negative_prompt.as_str(), request.prompt.as_str()];
+        let prompt = |text, negative| Prompt {
+            text,
+            negative,
+            pictures: &request.references,
+        };
+        let prompts = [
+            prompt(&request.negative_prompt, true),
+            prompt(&request.prompt, false),
+        ];
         let encoded = self
             .text
             .encode(&prompts, request.clip_skip, &self.place.text, stop)?;

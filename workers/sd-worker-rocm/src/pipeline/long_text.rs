@@ -1,9 +1,13 @@
 //! Prompts of many tokens through a language model: T5's encoder, or a decoder of any kind.
 
-use super::language::{last_but_one, LanguageModel, LanguageText, Question};
+use super::language::{
+    last_but_one, LanguageModel, LanguageText, Preparation, Question, Show, Sight,
+};
 use super::module::Module;
+use super::text::Prompt;
 use crate::models::change::Change;
 use crate::models::config::within;
+use crate::models::language::seeing::SeeingConfig;
 use crate::models::language::LanguageConfig;
 use crate::models::t5::T5Encoder;
 use crate::prompt::tokenizer::library_tokenizer;
@@ -145,10 +149,60 @@ impl LongModel {
             weights: language::decoder(&part.weights()?),
             tokenizer: open_tokenizer(folder, &format!("{tokenizer}/tokenizer.json"))?,
             question,
+            before_negative: None,
+            sight: None,
         })))
     }
 
-    /// A decoder without a configuration, of which this much is known; `tokenizer` is a file of `folder`.
+    /// The same of a decoder that sees; `processor` is the folder that has its `preprocessor_config.json`.
+    ///
+    /// # Errors
+    /// Those of [`LongModel::language`].
+    pub fn seeing(
+        folder: &Folder,
+        encoder: &str,
+        tokenizer: &str,
+        processor: &str,
+        question: Question,
+        show: Show,
+    ) -> Result<Self> {
+        let part = folder.part(encoder);
+        let json: Value = part.config()?;
+        let config = SeeingConfig::from_json(&json).map_err(|e| part.bad_config(e))?;
+        let name = format!("{processor}/preprocessor_config.json");
+        let preparation: Preparation = match folder.contains(&name) {
+            true => folder.json(&name)?,
+            false => Preparation::default(),
+        };
+        preparation.check().map_err(|reason| Error::BadModel {
+            path: folder.path(&name),
+            reason,
+        })?;
+        Ok(Self::Language(Box::new(LanguageModel {
+            config: config.language.clone(),
+            weights: language::seeing(&part.weights()?),
+            tokenizer: open_tokenizer(folder, &format!("{tokenizer}/tokenizer.json"))?,
+            question,
+            before_negative: None,
+            sight: Some(Sight::There {
+                config,
+                preparation,
+                show,
+            }),
+        })))
+    }
+
+    /// The same, before whose negative prompts something else stands.
+    #[must_use]
+    pub fn with_before_negative(mut self, before: &'static str) -> Self {
+        if let Self::Language(model) = &mut self {
+            model.before_negative = Some(before);
+        }
+        self
+    }
+
+    /// A decoder without a configuration, of which this much is known; `tokenizer` is a file of `folder`. With `show` it
+    /// sees, if the file has a tower for pictures.
     ///
     /// # Errors
     /// If its tensors make no model, or the tokenizer is missing or damaged.
@@ -159,17 +213,35 @@ impl LongModel {
         folder: &Folder,
         tokenizer: &str,
         question: Question,
+        show: Option<Show>,
     ) -> Result<Self> {
-        let weights = language::decoder(weights);
-        let config = language::config(&weights, known).map_err(|reason| Error::BadModel {
+        let bad = |reason: String| Error::BadModel {
             path: path.to_path_buf(),
             reason: format!("the language model: {reason}"),
-        })?;
+        };
+        let decoder = language::decoder(weights);
+        let config = language::config(&decoder, known).map_err(bad)?;
+        let vision = language::vision_config(weights).map_err(bad)?;
+        let (weights, sight) = match (show, vision) {
+            (None, _) => (decoder, None),
+            (Some(_), None) => (decoder, Some(Sight::Missing)),
+            (Some(show), Some(vision)) => {
+                let config = SeeingConfig::new(config.clone(), vision, None).map_err(bad)?;
+                let sight = Sight::There {
+                    config,
+                    preparation: Preparation::default(),
+                    show,
+                };
+                (language::seeing(weights), Some(sight))
+            }
+        };
         Ok(Self::Language(Box::new(LanguageModel {
             config,
             weights,
             tokenizer: open_tokenizer(folder, tokenizer)?,
             question,
+            before_negative: None,
+            sight,
         })))
     }
 }
@@ -243,8 +315,8 @@ impl LongText {
     ///
     /// # Errors
     /// For prompts that cannot be tokenised, and if the device fails.
-    pub fn encode(&mut self, prompt: &str, device: &Device) -> Result<Tensor> {
-        let text: String = parse(prompt)
+    pub fn encode(&mut self, prompt: &Prompt, device: &Device) -> Result<Tensor> {
+        let text: String = parse(prompt.text)
             .into_iter()
             .map(|segment| match segment {
                 Segment::Text(text, _) => text,
@@ -252,7 +324,7 @@ impl LongText {
             })
             .collect();
         let (module, tokenizer, length, padding, pad, end) = match self {
-            Self::Language(language) => return language.encode(&text),
+            Self::Language(language) => return language.encode(&text, prompt),
             Self::T5 {
                 module,
                 tokenizer,
@@ -313,6 +385,11 @@ impl LongText {
             Self::T5 { module, .. } => module.restore(),
             Self::Language(text) => text.module.restore(),
         }
+    }
+
+    /// Whether it looks at pictures.
+    pub fn sees(&self) -> bool {
+        matches!(self, Self::Language(language) if language.sees())
     }
 
     /// Not needed for now.

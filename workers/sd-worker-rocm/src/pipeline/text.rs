@@ -9,6 +9,8 @@ use crate::prompt::{apply_weights, chunk, pad_to, Chunk, ChunkOptions, ClipToken
 use crate::textual_inversion::Concept;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor, D};
+use image::RgbImage;
+use std::hash::{DefaultHasher, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use worker::{Error, Result};
@@ -187,9 +189,23 @@ impl Encoded {
     }
 }
 
+/// What is to be encoded.
+#[derive(Debug, Clone, Copy)]
+pub struct Prompt<'a> {
+    /// The text.
+    pub text: &'a str,
+    /// Whether it is the negative prompt.
+    pub negative: bool,
+    /// Pictures that encoders which see are shown.
+    pub pictures: &'a [RgbImage],
+}
+
 #[derive(Debug, Clone, PartialEq)]
 struct Key {
     prompt: String,
+    negative: bool,
+    /// Of the pictures, where they are looked at.
+    pictures: Vec<(u32, u32, u64)>,
     skip: usize,
     chunks: usize,
 }
@@ -308,7 +324,7 @@ impl TextStage {
     /// For prompts that are too long, and if the device fails.
     pub fn encode(
         &mut self,
-        prompts: &[&str],
+        prompts: &[Prompt],
         skip: usize,
         device: &Device,
         stop: Stop<'_>,
@@ -316,7 +332,7 @@ impl TextStage {
         let mut longest = 1;
         for tower in &self.towers {
             for prompt in prompts {
-                longest = longest.max(tower.chunks(prompt)?.len());
+                longest = longest.max(tower.chunks(prompt.text)?.len());
             }
         }
         let encoded = prompts
@@ -330,14 +346,19 @@ impl TextStage {
 
     fn encode_one(
         &mut self,
-        prompt: &str,
+        prompt: &Prompt,
         skip: usize,
         length: usize,
         device: &Device,
         stop: Stop<'_>,
     ) -> Result<Option<Encoded>> {
         let key = Key {
-            prompt: prompt.to_string(),
+            prompt: prompt.text.to_string(),
+            negative: prompt.negative,
+            pictures: match self.long.iter().any(LongText::sees) {
+                true => prompt.pictures.iter().map(fingerprint).collect(),
+                false => Vec::new(),
+            },
             skip,
             chunks: length,
         };
@@ -349,7 +370,7 @@ impl TextStage {
         let mut towers = Vec::new();
         let mut pooled = Vec::new();
         for tower in &mut self.towers {
-            let mut chunks = tower.chunks(prompt)?;
+            let mut chunks = tower.chunks(prompt.text)?;
             pad_to(&mut chunks, length, &tower.tokenizer);
             let Some((text, last)) = tower.encode(&chunks, skip, stop)? else {
                 return Ok(None);
@@ -376,4 +397,11 @@ impl TextStage {
         self.cache.push((key, encoded.clone()));
         Ok(Some(encoded))
     }
+}
+
+/// What tells pictures apart: size, and a hash of their bytes.
+fn fingerprint(picture: &RgbImage) -> (u32, u32, u64) {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(picture.as_raw());
+    (picture.width(), picture.height(), hasher.finish())
 }

@@ -2,8 +2,9 @@
 
 use super::packed::{blocks, dim};
 use super::Weights;
+use crate::models::language::vision::VisionConfig;
 use crate::models::language::LanguageConfig;
-use serde_json::Value;
+use serde_json::{json, Value};
 
 /// Where the decoder's tensors are in files of several kinds: alone, with a head, with a tower for pictures before.
 const PLACES: [&str; 5] = [
@@ -29,6 +30,48 @@ pub fn decoder(weights: &Weights) -> Weights {
         }),
         None => weights.clone(),
     }
+}
+
+/// The tensors of a tower for pictures, if there is one.
+fn tower(weights: &Weights) -> Option<Weights> {
+    ["visual.", "model.visual."].iter().find_map(|place| {
+        let first = format!("{place}patch_embed.proj.weight");
+        weights.contains(&first).then(|| weights.under(place))
+    })
+}
+
+/// The same with the tensors of a tower for pictures, below `visual`.
+pub fn seeing(weights: &Weights) -> Weights {
+    let mut both = decoder(weights);
+    if let Some(tower) = tower(weights) {
+        both.extend(tower.renamed(|name| Some(format!("visual.{name}"))));
+    }
+    both
+}
+
+/// The settings of a tower for pictures without a configuration, if there is one: sizes are those of its tensors, the
+/// rest is what the published models have in common.
+///
+/// # Errors
+/// Names what is missing or makes no sense.
+pub fn vision_config(weights: &Weights) -> Result<Option<VisionConfig>, String> {
+    let Some(tower) = tower(weights) else {
+        return Ok(None);
+    };
+    let depth = blocks(&tower, "blocks", "attn.qkv.weight");
+    let config = json!({
+        "depth": depth,
+        "hidden_size": dim(&tower, "patch_embed.proj.weight", 0)?,
+        "temporal_patch_size": dim(&tower, "patch_embed.proj.weight", 2)?,
+        "patch_size": dim(&tower, "patch_embed.proj.weight", 3)?,
+        "intermediate_size": dim(&tower, "blocks.0.mlp.gate_proj.weight", 0)?,
+        "out_hidden_size": dim(&tower, "merger.mlp.2.weight", 0)?,
+        // Every fourth part of the blocks ends with one that looks at the whole picture.
+        "fullatt_block_indexes": (1..=4).map(|part| (part * depth / 4).saturating_sub(1)).collect::<Vec<_>>(),
+    });
+    let config: VisionConfig = serde_json::from_value(config).map_err(|e| e.to_string())?;
+    config.check()?;
+    Ok(Some(config))
 }
 
 /// The settings of a decoder without a configuration: sizes are those of its tensors, under the names of [`decoder`];

@@ -6,6 +6,8 @@
 
 use super::Weights;
 use crate::models::transformer::flux::FluxConfig;
+use crate::models::transformer::lumina2::Lumina2Config;
+use crate::models::transformer::qwen_image::QwenImageConfig;
 use crate::models::transformer::sd3::Sd3Config;
 use crate::models::transformer::z_image::ZImageConfig;
 use crate::pipeline::families::Row;
@@ -159,6 +161,66 @@ pub fn z_image_config(weights: &Weights) -> Result<ZImageConfig, String> {
         cap_feat_dim: dim("cap_embedder.1.weight", 1)?,
         axes_dims: vec![head - 2 * place, place, place],
         ..ZImageConfig::default()
+    };
+    config.check().map(|()| config)
+}
+
+/// What the tensors of Qwen-Image's transformer, under diffusers' names, tell about it.
+///
+/// # Errors
+/// Names what is missing or makes no sense.
+pub fn qwen_image_config(weights: &Weights) -> Result<QwenImageConfig, String> {
+    let dim = |name: &str, at| dim(weights, name, at);
+    let (width, channels) = (dim("img_in.weight", 0)?, dim("img_in.weight", 1)?);
+    let head = dim("transformer_blocks.0.attn.norm_q.weight", 0)?;
+    // An eighth of a head turns with the picture, the rest in equal parts with row and column.
+    if !head.is_multiple_of(16) || !width.is_multiple_of(head) {
+        return Err(format!("heads of {head} in a width of {width}"));
+    }
+    let place = head / 16 * 7;
+    let config = QwenImageConfig {
+        in_channels: channels,
+        out_channels: Some(channels / 4),
+        num_layers: blocks(weights, "transformer_blocks", "img_mod.1.weight"),
+        attention_head_dim: head,
+        num_attention_heads: width / head,
+        joint_attention_dim: dim("txt_in.weight", 1)?,
+        axes_dims_rope: vec![head - 2 * place, place, place],
+        // ComfyUI's files of the models of this kind have a tensor that says so.
+        zero_cond_t: weights.contains("__index_timestep_zero__"),
+        ..QwenImageConfig::default()
+    };
+    if weights.contains("time_text_embed.addition_t_embedding.weight") {
+        return Err("Qwen-Image-Layered is not implemented".to_string());
+    }
+    config.check().map(|()| config)
+}
+
+/// What the tensors of Lumina 2's transformer, under diffusers' names, tell about it.
+///
+/// # Errors
+/// Names what is missing or makes no sense.
+pub fn lumina2_config(weights: &Weights) -> Result<Lumina2Config, String> {
+    let dim = |name: &str, at| dim(weights, name, at);
+    let (width, patch) = (dim("x_embedder.weight", 0)?, dim("x_embedder.weight", 1)?);
+    let head = dim("layers.0.attn.norm_q.weight", 0)?;
+    // A third of a head each turns with index, row and column.
+    if !head.is_multiple_of(6) || !width.is_multiple_of(head) || !patch.is_multiple_of(4) {
+        return Err(format!(
+            "heads of {head} in a width of {width}, {patch} numbers a patch"
+        ));
+    }
+    let config = Lumina2Config {
+        in_channels: patch / 4,
+        hidden_size: width,
+        num_layers: blocks(weights, "layers", "attn.to_q.weight"),
+        num_refiner_layers: blocks(weights, "noise_refiner", "attn.to_q.weight"),
+        num_attention_heads: width / head,
+        num_kv_heads: dim("layers.0.attn.to_k.weight", 0)? / head,
+        inner: Some(dim("layers.0.feed_forward.linear_1.weight", 0)?),
+        cap_feat_dim: dim("time_caption_embed.caption_embedder.1.weight", 1)?,
+        axes_dim_rope: vec![head / 3; 3],
+        ..Lumina2Config::default()
     };
     config.check().map(|()| config)
 }

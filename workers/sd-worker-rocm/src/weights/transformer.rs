@@ -277,6 +277,54 @@ pub fn sd3(original: &Weights) -> Weights {
     weights
 }
 
+/// Lumina 2's tensors under diffusers' names.
+pub fn lumina2(original: &Weights) -> Weights {
+    const REST: Table = &[
+        ("cap_embedder.", "time_caption_embed.caption_embedder."),
+        (
+            "t_embedder.mlp.0.",
+            "time_caption_embed.timestep_embedder.linear_1.",
+        ),
+        (
+            "t_embedder.mlp.2.",
+            "time_caption_embed.timestep_embedder.linear_2.",
+        ),
+        ("final_layer.adaLN_modulation.1.", "norm_out.linear_1."),
+        ("final_layer.linear.", "norm_out.linear_2."),
+    ];
+    let mut weights = original.renamed(|name| {
+        if name.starts_with("norm_final.") {
+            // It is in files, and in no network.
+            return None;
+        }
+        let first = match name.starts_with("context_refiner.") {
+            true => ".norm1.",
+            false => ".norm1.norm.",
+        };
+        let name = name
+            .replace(".attention.qkv.", ".attn.STACKED.")
+            .replace(".attention.out.", ".attn.to_out.0.")
+            .replace(".attention.q_norm.", ".attn.norm_q.")
+            .replace(".attention.k_norm.", ".attn.norm_k.")
+            .replace(".attention_norm1.", first)
+            .replace(".attention_norm2.", ".norm2.")
+            .replace(".feed_forward.w", ".feed_forward.linear_");
+        let moved = with_prefix(&name, REST);
+        let blocks = |name: String| name.replace(".adaLN_modulation.1.", ".norm1.linear.");
+        Some(moved.unwrap_or_else(|| blocks(name)))
+    });
+    // Queries have as many rows as there are columns; keys and values share the rest.
+    let shape = weights.shape(&format!("layers.0.attn.{STACKED}.weight"));
+    if let Some([rows, columns]) = shape.as_deref() {
+        let shared = rows.saturating_sub(*columns) / 2;
+        if shared > 0 && columns.is_multiple_of(shared) {
+            let parts = [("to_q", columns / shared), ("to_k", 1), ("to_v", 1)];
+            unstack(&mut weights, STACKED, &parts);
+        }
+    }
+    weights
+}
+
 /// Z-Image's tensors under diffusers' names.
 pub fn z_image(original: &Weights) -> Weights {
     let mut weights = original.renamed(|name| {

@@ -34,6 +34,18 @@ impl SeeingConfig {
             Value::Null => return Err("vision_config is missing".to_string()),
             vision => serde_json::from_value(vision).map_err(|e| format!("vision_config: {e}"))?,
         };
+        Self::new(language, vision, json["image_token_id"].as_u64())
+    }
+
+    /// Of its parts; without another token that of the published models stands for pictures.
+    ///
+    /// # Errors
+    /// If they do not fit together.
+    pub fn new(
+        language: LanguageConfig,
+        vision: VisionConfig,
+        picture_token: Option<u64>,
+    ) -> std::result::Result<Self, String> {
         vision.check().map_err(|e| format!("vision_config: {e}"))?;
         if vision.out_hidden_size != language.hidden_size {
             return Err(format!(
@@ -41,7 +53,7 @@ impl SeeingConfig {
                 vision.out_hidden_size, language.hidden_size
             ));
         }
-        let token = json["image_token_id"].as_u64().unwrap_or(151_655);
+        let token = picture_token.unwrap_or(151_655);
         let picture_token = u32::try_from(token).map_err(|_| "image_token_id is too large")?;
         Ok(Self {
             language,
@@ -70,6 +82,11 @@ impl Seeing {
             vision: Vision::new(vb.pp("visual"), &config.vision)?,
             config: config.clone(),
         })
+    }
+
+    /// The decoder alone.
+    pub fn language(&self) -> &Language {
+        &self.language
     }
 
     /// The states of a text in which pictures stand, in their order, where it has the token for that: each such token is

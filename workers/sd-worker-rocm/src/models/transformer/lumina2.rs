@@ -50,10 +50,13 @@ pub struct Lumina2Config {
     /// Width of the text.
     #[serde(default = "text")]
     pub cap_feat_dim: usize,
+    /// Channels inside the feed-forward layers, where files say them and no configuration does.
+    #[serde(skip)]
+    pub inner: Option<usize>,
     #[serde(default)]
-    out_channels: Option<usize>,
+    pub(crate) out_channels: Option<usize>,
     #[serde(default = "patch")]
-    patch_size: usize,
+    pub(crate) patch_size: usize,
 }
 
 fn channels() -> usize {
@@ -115,6 +118,7 @@ impl Default for Lumina2Config {
             norm_eps: eps(),
             axes_dim_rope: axes(),
             cap_feat_dim: 2304,
+            inner: None,
             out_channels: None,
             patch_size: patch(),
         }
@@ -176,6 +180,9 @@ impl Lumina2Config {
 
     /// Channels inside the feed-forward layers.
     fn hidden(&self) -> usize {
+        if let Some(inner) = self.inner {
+            return inner;
+        }
         let hidden = 4 * self.hidden_size;
         let hidden = match self.ffn_dim_multiplier {
             // A number of whatever size becomes one that is checked.

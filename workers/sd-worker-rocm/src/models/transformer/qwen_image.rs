@@ -38,13 +38,13 @@ pub struct QwenImageConfig {
     #[serde(default)]
     pub zero_cond_t: bool,
     #[serde(default = "patch")]
-    patch_size: usize,
+    pub(crate) patch_size: usize,
     #[serde(default)]
-    guidance_embeds: bool,
+    pub(crate) guidance_embeds: bool,
     #[serde(default)]
-    use_additional_t_cond: bool,
+    pub(crate) use_additional_t_cond: bool,
     #[serde(default)]
-    use_layer3d_rope: bool,
+    pub(crate) use_layer3d_rope: bool,
 }
 
 fn channels() -> usize {

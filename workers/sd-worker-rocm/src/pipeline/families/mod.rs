@@ -12,6 +12,8 @@
 
 mod chroma;
 mod flux;
+mod lumina2;
+mod qwen_image;
 mod sd3;
 mod z_image;
 
@@ -31,7 +33,14 @@ use std::sync::Arc;
 use worker::Result;
 
 /// All families, each before those whose marks its files have, too.
-pub const FAMILIES: &[Row] = &[chroma::ROW, flux::ROW, sd3::ROW, z_image::ROW];
+pub const FAMILIES: &[Row] = &[
+    chroma::ROW,
+    flux::ROW,
+    sd3::ROW,
+    qwen_image::ROW,
+    lumina2::ROW,
+    z_image::ROW,
+];
 
 /// How a family's models are told and opened.
 pub struct Row {

@@ -3,7 +3,7 @@
 use super::parts::{open_tower, tower_names, without_projection};
 use crate::models::clip::ClipConfig;
 use crate::pipeline::builtin;
-use crate::pipeline::language::Question;
+use crate::pipeline::language::{Question, Show};
 use crate::pipeline::long_text::LongModel;
 use crate::pipeline::text::{Compose, Reading};
 use crate::prompt::ClipTokenizer;
@@ -104,7 +104,30 @@ impl TextSource<'_> {
         } = *decoder;
         match self {
             Self::Folder(folder) => LongModel::language(folder, part, tokenizer, question),
-            Self::File(beside) => beside.language(decoder),
+            Self::File(beside) => beside.language(decoder, None),
+        }
+    }
+
+    /// The same of one that sees; `processor` is the part that says how pictures are prepared. A file that has no tower
+    /// for pictures gives one that does not see.
+    ///
+    /// # Errors
+    /// Those of [`TextSource::language`].
+    pub fn seeing(&self, decoder: &Decoder, processor: &str, show: Show) -> Result<LongModel> {
+        let Decoder {
+            part,
+            tokenizer,
+            question,
+            ..
+        } = *decoder;
+        let of_folder =
+            |folder: &Folder| LongModel::seeing(folder, part, tokenizer, processor, question, show);
+        match self {
+            Self::Folder(folder) => of_folder(folder),
+            Self::File(beside) => match beside.part(part) {
+                Some(folder) if beside.own(decoder.own).is_empty() => of_folder(&folder),
+                _ => beside.language(decoder, Some(show)),
+            },
         }
     }
 
@@ -261,8 +284,8 @@ impl Beside<'_> {
         LongModel::t5_alone(&path, weights, &folder, &name, tokens).map(Some)
     }
 
-    /// A decoder.
-    fn language(&self, decoder: &Decoder) -> Result<LongModel> {
+    /// A decoder, which may see.
+    fn language(&self, decoder: &Decoder, show: Option<Show>) -> Result<LongModel> {
         let Decoder {
             label,
             own,
@@ -279,6 +302,6 @@ impl Beside<'_> {
             return Err(self.lacks(label, file, part));
         };
         let (folder, name) = self.tokenizer(label, tokenizer)?;
-        LongModel::language_alone(&path, &weights, known, &folder, &name, question)
+        LongModel::language_alone(&path, &weights, known, &folder, &name, question, show)
     }
 }

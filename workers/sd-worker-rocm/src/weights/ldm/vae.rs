@@ -24,7 +24,10 @@ pub fn vae(original: &Weights, family: Family) -> Option<(VaeConfig, Weights)> {
         Family::Sd1 | Family::Sd2 => (0.18215, None),
         Family::Sdxl => (0.13025, None),
         Family::Sd3 => (1.5305, Some(0.0609)),
-        Family::Flux | Family::Chroma | Family::ZImage => (0.3611, Some(0.1159)),
+        // Qwen-Image's is of another kind.
+        Family::Flux | Family::Chroma | Family::ZImage | Family::Lumina2 | Family::QwenImage => {
+            (0.3611, Some(0.1159))
+        }
     };
     let config = VaeConfig {
         latent_channels: latents,
