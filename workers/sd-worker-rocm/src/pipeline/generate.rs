@@ -170,6 +170,7 @@ impl Pipeline {
             text,
             negative,
             pictures: &request.references,
+            keep_size: request.keep_reference_size,
         };
         let prompts = [
             prompt(&request.negative_prompt, true),

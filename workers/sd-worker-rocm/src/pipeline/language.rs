@@ -59,8 +59,8 @@ pub struct Show {
     pub around: [&'static str; 2],
     /// The token that stands for a picture.
     pub token: &'static str,
-    /// The width and height at which one of this width and height is shown.
-    pub size: fn((usize, usize)) -> (usize, usize),
+    /// The width and height at which one of this width and height is shown, which may have to keep its size.
+    pub size: fn(picture: (usize, usize), keep: bool) -> (usize, usize),
 }
 
 /// How pictures are prepared: `preprocessor_config.json`, as far as it is followed.
@@ -323,7 +323,7 @@ impl LanguageText {
         ids.truncate(dropped + longest);
         if let Some(sight) = sight {
             let network = self.module.network()?;
-            let looked = look(&network, &ids, about.pictures, sight);
+            let looked = look(&network, &ids, about, sight);
             let read = looked.and_then(|states| read(&states, dropped));
             return read.map_err(Error::candle("encoding the prompt"));
         }
@@ -364,7 +364,7 @@ impl LanguageText {
 fn look(
     network: &Network,
     ids: &[u32],
-    pictures: &[RgbImage],
+    about: &Prompt,
     sight: &Sight,
 ) -> CandleResult<Vec<Tensor>> {
     let (
@@ -378,9 +378,9 @@ fn look(
     else {
         candle_core::bail!("the model does not see")
     };
-    let patches = pictures.iter().map(|picture| {
+    let patches = about.pictures.iter().map(|picture| {
         let (width, height) = picture.dimensions();
-        let size = (show.size)((width as usize, height as usize));
+        let size = (show.size)((width as usize, height as usize), about.keep_size);
         preparation.patches(picture, size, &config.vision)
     });
     seeing.forward(ids, &patches.collect::<CandleResult<Vec<_>>>()?)
@@ -393,4 +393,46 @@ fn read(states: &[Tensor], dropped: usize) -> CandleResult<Tensor> {
     let dropped = dropped.min(tokens.saturating_sub(1));
     let read = both.narrow(1, dropped, tokens - dropped)?;
     read.contiguous()?.to_dtype(DType::F32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// transformers' `smart_resize` says so.
+    #[test]
+    fn pictures_in_whole_rows_within_limits() {
+        let usual = Preparation::default();
+        for (size, rows) in [
+            ((48, 32), (84, 56)),
+            ((2000, 3000), (812, 1204)),
+            ((352, 384), (364, 392)),
+            ((90, 10), (168, 28)),
+        ] {
+            assert_eq!(usual.rows(size, 28), rows, "{size:?}");
+        }
+        let wide: Preparation = serde_json::from_str(r#"{"max_pixels": 12845056}"#).unwrap();
+        assert_eq!(wide.rows((1024, 1024), 28), (1036, 1036));
+    }
+
+    #[test]
+    fn preparations_that_are_not_followed_are_refused() {
+        assert_eq!(Preparation::default().check(), Ok(()));
+        for (json, reason) in [
+            (r#"{"do_resize": false}"#, "do_resize"),
+            (r#"{"do_rescale": false}"#, "do_rescale"),
+            (r#"{"do_normalize": false}"#, "do_normalize"),
+            (r#"{"resample": 2}"#, "resample 2"),
+            (r#"{"rescale_factor": 1.0}"#, "rescale_factor"),
+            (r#"{"image_std": [0, 1, 1]}"#, "image_std"),
+            (
+                r#"{"size": {"shortest_edge": 9, "longest_edge": 3}}"#,
+                "9 to 3",
+            ),
+        ] {
+            let preparation: Preparation = serde_json::from_str(json).unwrap();
+            let error = preparation.check().unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+    }
 }

@@ -198,6 +198,8 @@ pub struct Prompt<'a> {
     pub negative: bool,
     /// Pictures that encoders which see are shown.
     pub pictures: &'a [RgbImage],
+    /// Whether they are looked at in their own size, where they would be shown in the denoiser's.
+    pub keep_size: bool,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -206,6 +208,7 @@ struct Key {
     negative: bool,
     /// Of the pictures, where they are looked at.
     pictures: Vec<(u32, u32, u64)>,
+    keep_size: bool,
     skip: usize,
     chunks: usize,
 }
@@ -355,6 +358,7 @@ impl TextStage {
         let key = Key {
             prompt: prompt.text.to_string(),
             negative: prompt.negative,
+            keep_size: prompt.keep_size,
             pictures: match self.long.iter().any(LongText::sees) {
                 true => prompt.pictures.iter().map(fingerprint).collect(),
                 false => Vec::new(),

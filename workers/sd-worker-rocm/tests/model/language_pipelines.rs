@@ -3,6 +3,7 @@
 
 use super::common::{go_on, Draw};
 use super::small::{apart, Pipelines};
+use image::RgbImage;
 use sd_worker_rocm::pipeline::{ImageRequest, PipelineOptions};
 
 fn as_it_is(_: &mut ImageRequest) {}
@@ -28,4 +29,38 @@ fn qwen_image_with_and_without_guidance() {
 fn lumina_2() {
     let p = Pipelines::of("language_pipelines");
     p.check("lumina2", as_it_is);
+}
+
+#[test]
+fn qwen_image_edit_looks_at_pictures() {
+    let p = Pipelines::of("language_pipelines");
+    let (start, other) = (p.picture("start"), p.picture("other"));
+    let looking = |pictures: &[RgbImage]| {
+        let references = pictures.to_vec();
+        move |request: &mut ImageRequest| {
+            request.references = references.clone();
+            request.keep_reference_size = true;
+        }
+    };
+    let both = [start.clone(), other.clone()];
+    for (case, pictures) in [
+        ("qwen_image_edit", &both[..1]),
+        ("qwen_image_edit_plus", &both[..]),
+        ("qwen_image_edit_still", &both[..1]),
+    ] {
+        let mut pipeline = p.load(&p.folder(case), PipelineOptions::default());
+        p.check_with(&mut pipeline, case, looking(pictures));
+        let mut request = p.request(case);
+        looking(&[other.clone()])(&mut request);
+        let changed = pipeline
+            .draw(&request, &mut go_on)
+            .unwrap()
+            .images
+            .remove(0);
+        let off = apart(&changed, &p.picture(case));
+        assert!(off > 3, "{case}: what is looked at hardly matters ({off})");
+        request.references.clear();
+        let error = pipeline.draw(&request, &mut go_on).unwrap_err().to_string();
+        assert!(error.contains("references"), "{error}");
+    }
 }

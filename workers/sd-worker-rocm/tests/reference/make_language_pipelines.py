@@ -9,9 +9,9 @@ import torch
 from diffusers import (AutoencoderKLQwenImage, FlowMatchEulerDiscreteScheduler, Lumina2Pipeline, Lumina2Transformer2DModel, QwenImageEditPipeline,
                        QwenImageEditPlusPipeline, QwenImagePipeline, QwenImageTransformer2DModel)
 from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus
-from transformers import Gemma2Config, Gemma2Model, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2VLProcessor
+from transformers import BatchFeature, Gemma2Config, Gemma2Model, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-from small import CHAT, TOKENIZERS, asked, draw, keep, model, picture, pictures, save, seeded, template, tokenizer, tokenizer_json, vae
+from small import TOKENIZERS, asked, draw, keep, model, picture, pictures, save, seeded, template, tokenizer, tokenizer_json, vae
 
 SEEN = ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<|vision_start|>', '<|vision_end|>', '<|image_pad|>', '<|video_pad|>']
 TOKENIZERS['qwen_vl'] = tokenizer_json(SEEN)
@@ -35,10 +35,29 @@ def qwen(name, kind, **more):
     codec = AutoencoderKLQwenImage(base_dim=8, z_dim=4, dim_mult=[1, 2], num_res_blocks=1, temperal_downsample=[False], latents_mean=[0.1, -0.2, 0.3, 0.0],
                                    latents_std=[0.9, 1.1, 1.3, 0.7])
     parts = dict(transformer=net, scheduler=scheduler(), text_encoder=encoder, tokenizer=tokenizer('qwen_vl', '<|endoftext|>', 2048), vae=codec)
-    if kind is not QwenImagePipeline:
-        cut = Qwen2VLImageProcessorPil(max_pixels=1 << 20)
-        parts['processor'] = Qwen2VLProcessor(image_processor=cut, tokenizer=tokenizer('qwen_vl', '<|endoftext|>', 2048), video_processor=None, chat_template=CHAT)
-    return model(name, kind, **parts)
+    if kind is QwenImagePipeline:
+        return model(name, kind, **parts)
+    pipe = model(name, kind, **parts, processor=None)
+    pipe.processor = Processor(pipe.tokenizer)
+    # Since transformers 5 only its own processors' token types lead to positions in pictures, and the pipeline does not pass them on: the model was not trained so.
+    inner = pipe.text_encoder.model
+    places = inner.compute_3d_position_ids
+    inner.compute_3d_position_ids = lambda **given: places(**{**given, 'mm_token_type_ids': (given['input_ids'] == 5).int()})
+    return pipe
+
+
+class Processor:
+    """transformers' own needs a package for videos."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.cut = tokenizer, Qwen2VLImageProcessorPil()
+
+    def __call__(self, text, images, padding, return_tensors):
+        made = self.cut(images=images, return_tensors=return_tensors)
+        text = list(text)
+        for grid in made.image_grid_thw:
+            text[0] = text[0].replace('<|image_pad|>', '<|seen|>' * int(grid.prod() // 4), 1)
+        return BatchFeature({**self.tokenizer([text[0].replace('<|seen|>', '<|image_pad|>')], padding=padding, return_tensors=return_tensors), **made})
 
 
 def text_to_picture():
@@ -47,6 +66,26 @@ def text_to_picture():
     draw('qwen_image', 'qwen_image', pipe, request, negative_prompt='blue and longer', true_cfg_scale=4.0)
     # Without guidance the negative prompt has no say.
     draw('qwen_image_plain', 'qwen_image', pipe, asked(guidance=1.0), true_cfg_scale=1.0)
+
+
+def editing():
+    """Pictures to look at in their own size, as the latents' size here is that of requests; the later models' text encoder still sees them at its own."""
+    start, other = picture('start'), picture('other').resize((32, 64))
+    pictures['start'], pictures['other'] = (torch.from_numpy(np.asarray(x).copy()) for x in (start, other))
+    for module in (pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus):
+        usual = module.calculate_dimensions
+        for image in (start, other):
+            assert usual(1024 * 1024, image.width / image.height) is not None
+        module.calculate_dimensions = lambda area, ratio, usual=usual: (
+            usual(area, ratio) if area != 1024 * 1024 else {1.5: (48, 32, None), 0.5: (32, 64, None)}[ratio][:len(usual(area, ratio))])
+    for name, kind, images, more in (('qwen_image_edit', QwenImageEditPipeline, start, {}), ('qwen_image_edit_plus', QwenImageEditPlusPipeline, [start, other], {}),
+                                     ('qwen_image_edit_still', QwenImageEditPlusPipeline, [start], dict(zero_cond_t=True))):
+        pipe = qwen(name, kind, **more)
+        # Much guidance: of what these small models read, pictures are the most.
+        request = asked(negative_prompt='blue', guidance=12.0)
+        image = pipe(image=images, prompt=request['prompt'], height=32, width=48, num_inference_steps=3, generator=seeded(7), negative_prompt='blue',
+                     true_cfg_scale=12.0).images[0]
+        keep(name, name, image, **request)
 
 
 def lumina():
@@ -65,5 +104,6 @@ def lumina():
 
 if __name__ == '__main__':
     text_to_picture()
+    editing()
     lumina()
     save(sys.argv[1], 'language_pipelines')

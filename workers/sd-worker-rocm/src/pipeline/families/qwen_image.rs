@@ -56,13 +56,16 @@ const ONE: Show = Show {
     question: EDIT,
     around: ["<|vision_start|>", "<|vision_end|>"],
     token: "<|image_pad|>",
-    size: |picture| of_area(1024 * 1024, picture),
+    size: |picture, keep| match keep {
+        true => picture,
+        false => of_area(1024 * 1024, picture),
+    },
 };
 
 /// How the later ones are shown several.
 const SEVERAL: Show = Show {
     around: ["Picture {}: <|vision_start|>", "<|vision_end|>"],
-    size: |picture| of_area(384 * 384, picture),
+    size: |picture, _| of_area(384 * 384, picture),
     ..ONE
 };
 
