@@ -46,6 +46,11 @@ pub struct ServeArgs {
     #[arg(long, default_value_t = 64, value_name = "N")]
     keep_count: usize,
 
+    /// Folder in which jobs of /v1/jobs are written before they are taken, so that they go on after a restart; finished
+    /// ones are there as long as they are kept.
+    #[arg(long, value_name = "DIR")]
+    queue_dir: Option<PathBuf>,
+
     /// A preview with every N-th step, for clients that do not say; 0 none. Each waits for the GPU.
     #[arg(long, default_value_t = 0, value_name = "N")]
     preview_every: usize,
@@ -177,6 +182,11 @@ impl ServeArgs {
             ..QueueOptions::default()
         };
         let devices = loaded.served();
-        Ok(worker.app_on(loaded.into_queue(options)?, devices))
+        let app = worker.app_on(loaded.into_queue(options)?, devices);
+        if let Some(folder) = &self.queue_dir {
+            progress.begin("reading saved jobs");
+            app.keep_jobs(folder)?;
+        }
+        Ok(app)
     }
 }

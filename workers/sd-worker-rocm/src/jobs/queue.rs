@@ -1,13 +1,13 @@
 //! Submit, watch, cancel.
 
 use super::crew::{DeviceState, Replica};
-use super::shelf::{Counters, Entry, QueueOptions, Shared};
+use super::shelf::{Counters, Entry, QueueOptions, Shared, Shelf};
 use super::state::{Job, State};
-use super::work::{watch, work, Work};
+use super::work::{watch, work};
 use super::Generate;
 use crate::pipeline::ModelInfo;
 use crate::request::ValidRequest;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
@@ -178,33 +178,18 @@ impl JobQueue {
             return Err(Refusal::Full { capacity });
         }
         let id = worker::ids::uuid().simple().to_string();
-        let job = Job {
-            id: id.clone(),
-            state: State::Queued,
-            position: 0,
-            stage: None,
-            step: 0,
-            total: request.steps,
-            batch: request.batch,
-            created: SystemTime::now(),
-            started: None,
-            finished: None,
-            preview: None,
-            outcome: None,
-            failure: None,
-        };
-        let entry = Arc::new(Entry {
-            cancel: AtomicBool::new(false),
-            snapshot: watch::Sender::new(job),
-            request: Mutex::new(Some(Arc::new(request))),
-            work: Mutex::new(Work::default()),
-            scope: RequestScope::current(),
-        });
+        let entry = Entry::new(&id, SystemTime::now(), request);
         RequestScope::note(|figures| {
             figures.job = Some(id.clone());
             figures.model = Some(self.shared.info.name.clone());
         });
-        shelf.jobs.insert(id.clone(), entry.clone());
+        self.put_in_line(&mut shelf, entry);
+        Ok(id)
+    }
+
+    fn put_in_line(&self, shelf: &mut Shelf, entry: Arc<Entry>) {
+        let id = entry.snapshot.borrow().id.clone();
+        shelf.jobs.insert(id, entry.clone());
         shelf.waiting.push_back(entry);
         shelf.number();
         self.shared
@@ -212,7 +197,31 @@ impl JobQueue {
             .submitted
             .fetch_add(1, Ordering::Relaxed);
         self.shared.wake.notify_all();
-        Ok(id)
+    }
+
+    /// Puts a job in line that a former server had taken, under the id that it had there, however many wait.
+    pub fn resume(&self, id: &str, created: SystemTime, request: ValidRequest) {
+        let entry = Entry::new(id, created, request);
+        self.put_in_line(&mut self.shared.shelf(), entry);
+    }
+
+    /// Adds a job that has ended, as a former server knew it.
+    pub fn shelve(&self, job: Job) {
+        if job.state.is_final() {
+            let id = job.id.clone();
+            let entry = Entry::ended(job);
+            self.shared.shelf().jobs.insert(id, entry);
+        }
+    }
+
+    /// Whether no more jobs are taken.
+    pub fn is_closed(&self) -> bool {
+        self.shared.shelf().closed
+    }
+
+    /// How much waits and how much is kept.
+    pub fn options(&self) -> QueueOptions {
+        self.shared.options
     }
 
     /// A job as it is now; `None` if there is none of this id, or no longer.

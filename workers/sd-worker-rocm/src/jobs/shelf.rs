@@ -106,6 +106,45 @@ pub(super) struct Shared {
 }
 
 impl Entry {
+    /// A job that waits, of the HTTP request that is answered now.
+    pub fn new(id: &str, created: SystemTime, request: ValidRequest) -> Arc<Self> {
+        let job = Job {
+            id: id.to_string(),
+            state: State::Queued,
+            position: 0,
+            stage: None,
+            step: 0,
+            total: request.steps,
+            batch: request.batch,
+            created,
+            started: None,
+            finished: None,
+            preview: None,
+            outcome: None,
+            failure: None,
+        };
+        Arc::new(Self {
+            request: Mutex::new(Some(Arc::new(request))),
+            scope: RequestScope::current(),
+            ..Self::of(job)
+        })
+    }
+
+    /// A job that has ended.
+    pub fn ended(job: Job) -> Arc<Self> {
+        Arc::new(Self::of(job))
+    }
+
+    fn of(job: Job) -> Self {
+        Self {
+            cancel: AtomicBool::new(false),
+            snapshot: watch::Sender::new(job),
+            request: Mutex::new(None),
+            work: Mutex::new(Work::default()),
+            scope: None,
+        }
+    }
+
     /// Does work in the name of the request that the job came with.
     pub fn within<T>(&self, work: impl FnOnce() -> T) -> T {
         match &self.scope {

@@ -62,6 +62,16 @@ impl Failure {
         Self { code, message }
     }
 
+    /// A failure that was written down; a code that is none stands for what went wrong although the request was right.
+    pub fn saved(code: &str, message: String) -> Self {
+        let known = [INVALID_REQUEST, VRAM_OOM, DEVICE_LOST];
+        let code = known.into_iter().find(|known| *known == code);
+        Self {
+            code: code.unwrap_or(GENERATION_FAILED),
+            message,
+        }
+    }
+
     /// What is wrong with the device.
     pub fn of_device(fault: DeviceFault) -> Self {
         let (code, message) = match fault {
@@ -127,6 +137,25 @@ pub struct Job {
 }
 
 impl Job {
+    /// A job that failed before it began.
+    pub fn failed(id: &str, created: SystemTime, failure: Failure) -> Self {
+        Self {
+            id: id.to_string(),
+            state: State::Failed,
+            position: 0,
+            stage: None,
+            step: 0,
+            total: 0,
+            batch: 0,
+            created,
+            started: None,
+            finished: Some(SystemTime::now()),
+            preview: None,
+            outcome: None,
+            failure: Some(failure),
+        }
+    }
+
     /// Share that is done, 0 to 1.
     pub fn progress(&self) -> f64 {
         /// What the steps are of the whole; decoding follows them.

@@ -22,6 +22,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Value};
 use std::collections::BTreeMap;
+use worker::http::json::{self, Object};
 use worker::http::sse::{self, Encoding, Frames, Protocol};
 use worker::http::{ApiError, JsonBody};
 use worker::serve::{Model, Route};
@@ -67,7 +68,7 @@ pub(super) fn routes() -> Vec<Route<ImageWorker>> {
 /// What is asked for. The fields after `worker_id` are this worker's own.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "JobFields")]
-struct Body {
+pub(super) struct Body {
     operation: String,
     // One model, one hive: these say where the request was sent, which is here.
     #[serde(rename = "hive_id")]
@@ -189,7 +190,11 @@ impl Body {
 type Pictures = ((&'static str, String), Option<(&'static str, String)>);
 
 impl App {
-    async fn job_request(&self, mut body: Body) -> Result<ValidRequest, ApiError> {
+    /// The request of a job's fields.
+    ///
+    /// # Errors
+    /// 400 that names the field that is wrong.
+    pub(super) async fn job_request(&self, mut body: Body) -> Result<ValidRequest, ApiError> {
         let init = match body.pictures()? {
             Some((image, mask)) => Some(InitFields {
                 strength: body.strength,
@@ -252,10 +257,21 @@ impl App {
 
 async fn submit(
     Model(app): Model<App>,
-    JsonBody(body): JsonBody<Body>,
+    JsonBody(Object(mut fields)): JsonBody<Object>,
 ) -> Result<Response, ApiError> {
+    let fields_of = |map| json::from_value::<Body>(&Value::Object(map));
+    let (body, saved) = match app.keeper() {
+        Some(keeper) => (fields_of(fields.clone())?, Some(keeper)),
+        None => (fields_of(std::mem::take(&mut fields))?, None),
+    };
     let request = app.job_request(body).await?;
+    let seed = request.seed;
     let id = app.submit(request)?;
+    if let Some(keeper) = saved {
+        // With the seed that it has now, so that it makes the same pictures after a restart.
+        fields.insert("seed".to_string(), json!(seed));
+        keeper.keep(&app, &id, fields).await?;
+    }
     let body = json!({"job_id": id, "sse_url": format!("/v1/jobs/{id}/stream")});
     Ok((StatusCode::ACCEPTED, Json(body)).into_response())
 }

@@ -9,6 +9,7 @@
 //! | [`sdapi`]    | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                         |
 //! | [`page`]     | `/`: a page for people                                                                  |
 //! | `devices`    | the devices that the model is on                                                        |
+//! | `keeper`     | jobs that go on after a restart; `saved_jobs` has their files                           |
 //! | `fleet`      | what is different where several models are served                                       |
 //!
 //! [`request`] turns what they are asked into a [`ValidRequest`](crate::request::ValidRequest), [`answer`] waits and
@@ -21,12 +22,14 @@ mod devices;
 mod editing;
 mod fleet;
 pub mod jobs;
+mod keeper;
 pub mod loras;
 pub mod openai;
 mod openai_fields;
 pub mod page;
 pub mod pictures;
 pub mod request;
+mod saved_jobs;
 pub mod sdapi;
 mod served;
 
@@ -36,9 +39,10 @@ pub use devices::ServedDevice;
 pub use loras::LoraFolders;
 
 use crate::jobs::JobQueue;
+use keeper::Keeper;
 use sdapi::state::WebUi;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use worker::serve::{Frame, Identity, Routes, Worker};
 
 /// What the server is told at its start.
@@ -88,6 +92,7 @@ impl ImageWorker {
             queue,
             devices,
             web_ui: WebUi::new(self.options.preview_every),
+            keeper: OnceLock::new(),
             options: self.options.clone(),
             port: self.frame.identity.port,
         }))
@@ -133,6 +138,8 @@ struct Shared {
     queue: JobQueue,
     devices: Vec<ServedDevice>,
     web_ui: WebUi,
+    /// There if jobs are written to a disk.
+    keeper: OnceLock<Keeper>,
     options: Arc<ServerOptions>,
     port: u16,
 }
@@ -146,6 +153,11 @@ impl App {
     /// The devices that the model is on.
     pub fn devices(&self) -> &[ServedDevice] {
         &self.0.devices
+    }
+
+    /// What keeps jobs on a disk, if anything does.
+    fn keeper(&self) -> Option<&Keeper> {
+        self.0.keeper.get()
     }
 
     /// What the web UI's routes remember.

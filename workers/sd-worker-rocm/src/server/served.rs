@@ -93,5 +93,8 @@ impl Served for App {
         queue.close();
         queue.wait_idle(grace.mul_f64(PATIENCE));
         queue.stop();
+        if let Some(keeper) = self.keeper() {
+            keeper.stop();
+        }
     }
 }

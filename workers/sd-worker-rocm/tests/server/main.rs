@@ -20,6 +20,7 @@ mod openai;
 mod orchestrator;
 mod page;
 mod queue;
+mod saved;
 mod support;
 mod web_ui;
 mod web_ui_routes;

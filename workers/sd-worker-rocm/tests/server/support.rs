@@ -13,6 +13,7 @@ use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -200,12 +201,29 @@ impl Server {
         listen: ListenOptions,
     ) -> Self {
         let queue = JobQueue::start(model, queue).unwrap();
-        Self::serve(queue, steps, options, listen)
+        Self::serve(queue, steps, options, listen, None)
     }
 
     /// A server over a queue.
     pub fn over_queue(queue: JobQueue, options: ServerOptions) -> Self {
-        Self::serve(queue, Arc::default(), options, listen())
+        Self::serve(queue, Arc::default(), options, listen(), None)
+    }
+
+    /// A server whose jobs are in a folder.
+    pub fn keeping(folder: &Path, queue: QueueOptions) -> Self {
+        let steps = Arc::<AtomicUsize>::default();
+        let painter = Painter {
+            steps: steps.clone(),
+            info: info(),
+        };
+        let queue = JobQueue::start(Box::new(painter), queue).unwrap();
+        Self::serve(
+            queue,
+            steps,
+            ServerOptions::default(),
+            listen(),
+            Some(folder.to_path_buf()),
+        )
     }
 
     fn serve(
@@ -213,6 +231,7 @@ impl Server {
         steps: Arc<AtomicUsize>,
         options: ServerOptions,
         listen: ListenOptions,
+        folder: Option<PathBuf>,
     ) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -230,7 +249,13 @@ impl Server {
                     std::future::pending::<()>().await;
                 }
             };
-            let load = move |worker: &ImageWorker| Ok(worker.app(loaded));
+            let load = move |worker: &ImageWorker| {
+                let app = worker.app(loaded);
+                if let Some(folder) = folder {
+                    app.keep_jobs(&folder)?;
+                }
+                Ok(app)
+            };
             run(served, listener, &listen, load, termination).await
         });
         while worker.frame().ready().is_err() {
