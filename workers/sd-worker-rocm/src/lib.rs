@@ -16,6 +16,7 @@
 //! | [`prompt`]             | weights, chunks and tokens of prompts                                                 |
 //! | [`parameters`]         | the text in pictures that says how they were made                                     |
 //! | [`image_io`]           | pictures in and out of files and requests                                             |
+//! | [`upscale`]            | pictures made larger                                                                  |
 //! | [`kernels`]            | what models use of the kernels, to be compiled ahead                                  |
 //! | [`jobs`]               | a bounded queue before one model                                                      |
 //! | [`cli`]                | the command line                                                                      |
@@ -40,4 +41,5 @@ pub mod rng;
 pub mod sampling;
 pub mod server;
 pub mod textual_inversion;
+pub mod upscale;
 pub mod weights;

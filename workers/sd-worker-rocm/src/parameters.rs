@@ -13,6 +13,10 @@ use crate::rng::RngKind;
 use std::fmt;
 
 const NEGATIVE: &str = "Negative prompt: ";
+/// The setting that names the program.
+const VERSION: &str = "Version";
+/// What made the picture.
+const PROGRAM: &str = concat!("sd-worker-rocm ", env!("CARGO_PKG_VERSION"));
 /// A line with fewer settings than this is part of the prompt.
 const MIN_SETTINGS: usize = 3;
 
@@ -109,10 +113,7 @@ impl Parameters {
             }
             .to_string(),
         ));
-        settings.push((
-            "Version",
-            concat!("sd-worker-rocm ", env!("CARGO_PKG_VERSION")).to_string(),
-        ));
+        settings.push((VERSION, PROGRAM.to_string()));
         Self {
             prompt: request.prompt.clone(),
             negative_prompt: request.negative_prompt.clone(),
@@ -226,6 +227,24 @@ fn editing(editing: &Editing) -> Vec<(&'static str, String)> {
         settings.push(("Outpaint", editing.outpaint.to_string()));
     }
     settings
+}
+
+/// The text of a picture that was made larger, with what was done to it behind what it said.
+pub fn upscaled(text: &str, scale: f64, upscaler: &str) -> String {
+    let mut parameters = Parameters::parse(text);
+    for (name, value) in [
+        ("Postprocess upscale by", scale.to_string()),
+        ("Postprocess upscaler", upscaler.to_string()),
+    ] {
+        parameters.settings.retain(|(known, _)| known != name);
+        parameters.settings.push((name.to_string(), value));
+    }
+    if parameters.get(VERSION).is_none() {
+        parameters
+            .settings
+            .push((VERSION.to_string(), PROGRAM.to_string()));
+    }
+    parameters.to_string()
 }
 
 /// A path's last part without its extension; a name as it is.

@@ -11,6 +11,7 @@ mod output;
 mod png_info;
 mod request;
 mod serve;
+mod upscale;
 
 use candle_core::rocm_backend::candle_rocm::CodeObject;
 use clap::{Parser, Subcommand};
@@ -43,6 +44,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Measures how long a step takes, and how much of it is enqueueing.
     Bench(Box<bench::BenchArgs>),
+    /// Makes pictures larger.
+    Upscale(Box<upscale::UpscaleArgs>),
     /// Shows what a picture was made with.
     PngInfo(png_info::PngInfoArgs),
     #[command(flatten)]
@@ -76,6 +79,7 @@ impl Program for Cli {
             Command::Generate(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Bench(args) => args.run(),
+            Command::Upscale(args) => args.run(),
             Command::PngInfo(args) => args.run(),
             Command::Common(command) => command.run::<Cli>(),
         }

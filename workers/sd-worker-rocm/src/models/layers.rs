@@ -1,6 +1,7 @@
 //! Layers that several networks use.
 
 use super::low_rank::Adapter;
+use crate::editing::blur::mirrored;
 use crate::models::VarBuilder;
 use candle_core::quantized::{GgmlDType, QMatMul};
 use candle_core::{DType, Device, Module, Result, Tensor, D};
@@ -260,4 +261,23 @@ impl Upsample {
 pub fn softmax(x: &Tensor) -> Result<Tensor> {
     let dtype = x.dtype();
     candle_nn::ops::softmax_last_dim(&x.to_dtype(DType::F32)?)?.to_dtype(dtype)
+}
+
+/// What is positive, and `slope` times what is negative.
+pub fn leaky_relu(x: &Tensor, slope: f64) -> Result<Tensor> {
+    candle_nn::ops::leaky_relu(x, slope)
+}
+
+/// `(batch, channels, height, width)` made this high and wide by pixels mirrored at its right and lower edge, which are
+/// not repeated.
+pub fn extended(x: &Tensor, height: usize, width: usize) -> Result<Tensor> {
+    let (_, _, h, w) = x.dims4()?;
+    let along = |x: Tensor, dim: usize, from: usize, to: usize| -> Result<Tensor> {
+        if from >= to {
+            return Ok(x);
+        }
+        let ids = (0..to).map(|i| mirrored(i as isize, from) as u32).collect();
+        x.index_select(&Tensor::from_vec(ids, to, x.device())?, dim)
+    };
+    along(along(x.clone(), 2, h, height)?, 3, w, width)
 }

@@ -17,6 +17,7 @@ pub mod t5;
 pub mod taesd;
 pub mod transformer;
 pub mod unet;
+pub mod upscale;
 pub mod vae;
 mod var_builder;
 pub mod wan_vae;

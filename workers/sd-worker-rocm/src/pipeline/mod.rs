@@ -9,7 +9,7 @@ mod language;
 mod load;
 mod long_text;
 mod loras;
-mod module;
+pub(crate) mod module;
 mod pace;
 mod paired;
 pub mod picture;

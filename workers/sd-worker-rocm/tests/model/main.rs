@@ -23,4 +23,5 @@ mod pipelines;
 mod small;
 mod stored;
 mod unets;
+mod upscalers;
 mod video_networks;

@@ -1,0 +1,60 @@
+//! The upscalers that clients may name: what is in folders that the operator chose, nothing else of the machine.
+
+use super::method::Method;
+use std::path::PathBuf;
+use worker::{Error, Result};
+
+/// Folders with upscalers: safetensors files.
+#[derive(Debug, Clone, Default)]
+pub struct UpscalerFolders(Vec<PathBuf>);
+
+impl UpscalerFolders {
+    /// Takes folders; those that do not exist have no upscalers.
+    pub fn new(folders: Vec<PathBuf>) -> Self {
+        Self(folders)
+    }
+
+    /// Names and paths, sorted by name; of two with one name the first folder's counts.
+    pub fn list(&self) -> Vec<(String, PathBuf)> {
+        let mut found: Vec<(String, PathBuf)> = Vec::new();
+        for folder in &self.0 {
+            // A folder that cannot be read has nothing to offer.
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            for path in entries.map(|entry| entry.path()) {
+                if path
+                    .extension()
+                    .is_none_or(|ending| ending != "safetensors")
+                {
+                    continue;
+                }
+                let name = path.file_stem().and_then(|name| name.to_str());
+                if let Some(name) = name.filter(|name| !found.iter().any(|(n, _)| n == name)) {
+                    found.push((name.to_string(), path));
+                }
+            }
+        }
+        found.sort();
+        found
+    }
+
+    /// The way of this name: a known one, or a file of the folders by its stem.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] that lists what there is.
+    pub fn find(&self, name: &str) -> Result<Method> {
+        if let Some(known) = Method::known(name) {
+            return Ok(known);
+        }
+        let files = self.list();
+        let stem = name.strip_suffix(".safetensors").unwrap_or(name);
+        if let Some((_, path)) = files.iter().find(|(known, _)| known == stem) {
+            return Ok(Method::Network(path.clone()));
+        }
+        let mut names: Vec<&str> = Method::names().collect();
+        names.extend(files.iter().map(|(name, _)| &**name));
+        Err(Error::Usage(format!(
+            "there is no upscaler {name:?}; there are {}",
+            names.join(", ")
+        )))
+    }
+}
