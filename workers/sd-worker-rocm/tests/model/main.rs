@@ -11,6 +11,7 @@ mod float8_files;
 mod flux;
 mod hashed;
 mod language;
+mod language_files;
 mod language_pipelines;
 mod language_transformers;
 mod lora;
