@@ -94,6 +94,7 @@ impl Parameters {
         if !request.references.is_empty() {
             settings.push(("References", request.references.len().to_string()));
         }
+        settings.extend(request.tuning.settings());
         if request.guidance_rescale != 0.0 {
             settings.push(("CFG Rescale", request.guidance_rescale.to_string()));
         }

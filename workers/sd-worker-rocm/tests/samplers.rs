@@ -5,8 +5,8 @@ use candle_core::{DType, Device, Result, Tensor};
 use sd_worker_rocm::rng::Mt19937;
 use sd_worker_rocm::sampling::noise_schedule::Shift;
 use sd_worker_rocm::sampling::{
-    Churn, NoiseLevel, NoiseSchedule, Prediction, Sampler, SamplerOptions, SamplerRun, Schedule,
-    Seen,
+    Churn, LevelOptions, NoiseLevel, NoiseSchedule, Prediction, Sampler, SamplerOptions,
+    SamplerRun, Schedule, Seen,
 };
 use serde::Deserialize;
 
@@ -35,6 +35,14 @@ const PLAIN: SamplerOptions = SamplerOptions {
     sampler: Sampler::Euler,
     schedule: Schedule::Discrete,
     steps: 10,
+    levels: LevelOptions {
+        rho: None,
+        smallest: None,
+        largest: None,
+        beta: None,
+        xl: false,
+        listed: None,
+    },
     strength: 1.0,
     eta: None,
     churn: Churn::NONE,
@@ -303,6 +311,95 @@ fn k_diffusion_numbers() {
     assert!(failures.is_empty(), "{failures}");
 }
 
+#[derive(Deserialize)]
+struct Spread {
+    schedule: String,
+    flow: bool,
+    levels: Vec<f64>,
+}
+
+#[derive(Deserialize)]
+struct Spreads {
+    schedules: Vec<Spread>,
+}
+
+/// The schedules of k-diffusion, ComfyUI and web UIs, written anew in `make_k_samplers.py`.
+#[test]
+fn schedules_by_name() {
+    let cases: Spreads = serde_json::from_str(include_str!("reference/k_samplers.json")).unwrap();
+    assert!(cases.schedules.len() > 30);
+    for case in &cases.schedules {
+        let (name, setting) = case
+            .schedule
+            .split_once(' ')
+            .unwrap_or((&case.schedule, ""));
+        let schedule = match case.flow {
+            true => NoiseSchedule::flow(Shift::Fixed(3.0)),
+            false => NoiseSchedule::stable_diffusion(Prediction::Velocity),
+        };
+        let options = LevelOptions {
+            rho: setting.parse().ok(),
+            xl: setting == "xl",
+            ..LevelOptions::default()
+        };
+        let steps = case.levels.len();
+        let named = Schedule::from_name(name).unwrap();
+        let levels = schedule
+            .levels(Sampler::Ddim, named, steps, 256, &options)
+            .unwrap();
+        assert_eq!(levels.len(), steps + 1);
+        for (level, expected) in levels.iter().zip(&case.levels) {
+            let found = if case.flow {
+                level.sigma
+            } else {
+                level.ratio()
+            };
+            let apart = (found - expected).abs() / expected;
+            assert!(
+                apart < 1e-9,
+                "{} {steps}: {found} {expected}",
+                case.schedule
+            );
+        }
+    }
+}
+
+#[test]
+fn listed_levels() {
+    use sd_worker_rocm::sampling::Listed;
+    let run = |schedule: &NoiseSchedule, listed| {
+        let options = SamplerOptions {
+            levels: LevelOptions {
+                listed: Some(listed),
+                ..LevelOptions::default()
+            },
+            ..PLAIN
+        };
+        SamplerRun::new(schedule, &options).map(|run| run.levels().to_vec())
+    };
+    let vp = NoiseSchedule::stable_diffusion(Prediction::Epsilon);
+    let flow = NoiseSchedule::flow(Shift::Fixed(3.0));
+    for end in [&[5.0, 0.5][..], &[5.0, 0.5, 0.0]] {
+        let levels = run(&vp, Listed::Sigmas(end.to_vec())).unwrap();
+        assert_eq!(levels.len(), 3);
+        assert!((levels[0].ratio() - 5.0).abs() < 1e-9 && levels[2].sigma == 0.0);
+    }
+    let levels = run(&vp, Listed::Timesteps(vec![900.0, 0.0])).unwrap();
+    assert_eq!((levels[0].timestep, levels[1].timestep), (900.0, 0.0));
+    let levels = run(&flow, Listed::Sigmas(vec![1.0, 0.25])).unwrap();
+    assert_eq!((levels[1].sigma, levels[1].timestep), (0.25, 250.0));
+    for wrong in [
+        Listed::Sigmas(vec![1.5]),
+        Listed::Sigmas(vec![0.5, 0.6]),
+        Listed::Sigmas(vec![]),
+        Listed::Sigmas(vec![f64::NAN]),
+        Listed::Timesteps(vec![2000.0]),
+        Listed::Timesteps(vec![-1.0]),
+    ] {
+        assert!(run(&flow, wrong.clone()).is_err(), "{wrong:?}");
+    }
+}
+
 #[test]
 fn solvers_of_one_equation_agree_in_the_limit() {
     let models = [
@@ -392,7 +489,7 @@ fn image_to_image_starts_with_the_image() {
         let bad = SamplerOptions {
             strength,
             eta,
-            ..options
+            ..options.clone()
         };
         assert!(SamplerRun::new(&schedule, &bad).is_err());
     }

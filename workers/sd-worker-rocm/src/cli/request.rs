@@ -8,7 +8,8 @@ use crate::info::ModelInfo;
 use crate::lora::Lora;
 use crate::request::fields::DEFAULT_BATCH;
 use crate::request::{
-    Control, InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, ValidRequest,
+    Control, InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, Tuning,
+    ValidRequest,
 };
 use crate::rng::RngKind;
 use clap::builder::BoolishValueParser;
@@ -48,12 +49,13 @@ pub struct RequestArgs {
     #[arg(long, default_value_t = 0.0, value_name = "X")]
     guidance_rescale: f64,
 
-    /// Euler, Euler a, Heun, DDIM, DPM++ 2M, DPM++ SDE, DPM++ 2M SDE, UniPC, LCM or TCD, with or without a schedule
-    /// behind it ("DPM++ 2M Karras").
+    /// How a step is made, as `samplers` of docs/images lists them, such as "Euler a", "DPM++ 2M" or "UniPC"; with or
+    /// without a schedule behind it ("DPM++ 2M Karras").
     #[arg(long, value_name = "NAME")]
     sampler: Option<String>,
 
-    /// discrete, karras, exponential, sgm_uniform, simple or beta; automatic is the sampler's own.
+    /// discrete (the model's own), normal, karras, exponential, polyexponential, sgm_uniform, simple, beta, ddim_uniform,
+    /// turbo, align_your_steps, kl_optimal, linear_quadratic or bong_tangent; automatic is the sampler's own.
     #[arg(long, visible_alias = "scheduler", value_name = "NAME")]
     schedule: Option<String>,
 
@@ -77,6 +79,9 @@ pub struct RequestArgs {
     /// Fresh noise in each step, 0 to 1, for samplers that have the choice.
     #[arg(long, value_name = "X")]
     eta: Option<f64>,
+
+    #[command(flatten)]
+    tuning: Tuning,
 
     /// Start from this picture.
     #[arg(long, value_name = "FILE")]
@@ -270,6 +275,7 @@ impl RequestArgs {
             batch: Some(self.batch),
             clip_skip: Some(self.clip_skip),
             eta: self.eta,
+            tuning: self.tuning.clone(),
             init: self.init()?,
             references: (self.reference.iter())
                 .map(|path| Ok(image_io::to_rgb(&picture(path)?)))

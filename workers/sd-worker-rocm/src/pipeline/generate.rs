@@ -10,10 +10,11 @@ use super::text::{Encoded, Prompt};
 use super::types::{Generated, Progress, Stage, Timings};
 use super::Pipeline;
 use crate::editing::Edit;
+use crate::info::Family;
 use crate::info::Purpose;
 use crate::request::{ImageRequest, ValidRequest};
 use crate::rng::BatchNoise;
-use crate::sampling::{Churn, SamplerOptions, SamplerRun, Seen};
+use crate::sampling::{SamplerOptions, SamplerRun, Seen};
 use candle_core::{Result as CandleResult, Tensor};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -253,7 +254,8 @@ impl Pipeline {
             steps: request.steps,
             strength: request.init.as_ref().map_or(1.0, |init| init.strength),
             eta: request.eta,
-            churn: Churn::NONE,
+            churn: request.tuning.churn(),
+            levels: request.tuning.levels(self.info.family == Family::Sdxl),
             image_tokens: self.denoiser.image_tokens(turn.shape),
         };
         let mut steps = SamplerRun::new(&self.schedule, &options)?.part(&self.schedule, turn.part);

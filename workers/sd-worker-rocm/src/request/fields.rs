@@ -2,6 +2,7 @@
 
 use super::limits::InvalidRequest;
 use super::seed::random_seed;
+use super::tuning::Tuning;
 use super::types::{Control, ImageRequest, Init, MicroConditions};
 use crate::editing::{Editing, Sides};
 use crate::info::Defaults;
@@ -123,6 +124,8 @@ pub struct RequestFields {
     pub clip_skip: Option<usize>,
     /// Noise added again in each step.
     pub eta: Option<f64>,
+    /// Finer settings of sampling.
+    pub tuning: Tuning,
     /// A picture to start from.
     pub init: Option<InitFields>,
     /// Pictures to look at.
@@ -156,6 +159,15 @@ impl RequestFields {
         interface: &InterfaceDefaults,
     ) -> Result<ImageRequest, InvalidRequest> {
         let (sampler, schedule) = self.sampler(model)?;
+        let listed = self.tuning.steps();
+        if let (Some(listed), Some(steps)) = (listed, self.steps) {
+            if listed != steps {
+                return Err(InvalidRequest::new(
+                    "steps",
+                    format!("{listed} steps are listed, and {steps} asked for"),
+                ));
+            }
+        }
         let init = self.init;
         let outpainted = init.as_ref().and_then(InitFields::outpainted);
         let (width, height) = outpainted.unwrap_or((model.width, model.height));
@@ -169,7 +181,7 @@ impl RequestFields {
             negative_prompt: self.negative_prompt.unwrap_or_default(),
             width: self.width.unwrap_or(width),
             height: self.height.unwrap_or(height),
-            steps: self.steps.unwrap_or(model.steps),
+            steps: listed.or(self.steps).unwrap_or(model.steps),
             guidance: self.guidance.unwrap_or(model.guidance),
             true_guidance: self.true_guidance.unwrap_or(1.0),
             guidance_rescale: self.guidance_rescale.unwrap_or(0.0),
@@ -180,6 +192,7 @@ impl RequestFields {
             batch: self.batch.unwrap_or(DEFAULT_BATCH),
             clip_skip: self.clip_skip.unwrap_or(0),
             eta: self.eta,
+            tuning: self.tuning,
             init: init.map(|init| init.build(model, interface)).transpose()?,
             references: self.references,
             keep_reference_size: self.keep_reference_size,

@@ -166,6 +166,7 @@ impl ImageRequest {
         let rescale = self.guidance_rescale;
         within("guidance_rescale", "guidance rescale", rescale, SHARE)?;
         within("eta", "eta", self.eta.unwrap_or(0.0), SHARE)?;
+        self.tuning.check()?;
         for (field, text) in [
             ("prompt", &self.prompt),
             ("negative_prompt", &self.negative_prompt),
@@ -410,7 +411,7 @@ fn check_editing(init: &Init, limits: &Limits) -> Result<(), InvalidRequest> {
 }
 
 /// Whether a value of a field, called `name` in messages, is in a range; what is not a number is in none.
-fn within<T: PartialOrd + Display>(
+pub(super) fn within<T: PartialOrd + Display>(
     field: &'static str,
     name: &str,
     value: T,

@@ -5,6 +5,7 @@
 //! | [`fields`] | what a client said, and the only defaults for what it left open                          |
 //! | [`limits`] | what is too much, and the one check of a request                                         |
 //! | [`seed`]   | random seeds                                                                             |
+//! | [`tuning`] | finer settings of sampling                                                               |
 //!
 //! Command line and HTTP interfaces fill [`RequestFields`]; [`RequestFields::build`] makes an [`ImageRequest`] of them,
 //! and [`ImageRequest::valid`] a [`ValidRequest`], which is all that a pipeline takes.
@@ -12,8 +13,10 @@
 pub mod fields;
 pub mod limits;
 pub mod seed;
+pub mod tuning;
 mod types;
 
 pub use fields::{InitFields, InterfaceDefaults, RequestFields};
 pub use limits::{InvalidRequest, Limits, ValidRequest};
+pub use tuning::Tuning;
 pub use types::{Control, ImageRequest, Init, MicroConditions};

@@ -1,5 +1,6 @@
 //! The request itself.
 
+use super::tuning::Tuning;
 use crate::editing::Editing;
 use crate::lora::Lora;
 use crate::rng::RngKind;
@@ -115,6 +116,8 @@ pub struct ImageRequest {
     pub clip_skip: usize,
     /// Noise added again in each step, 0 to 1, by samplers that have the choice; `None` is the sampler's own.
     pub eta: Option<f64>,
+    /// Finer settings of sampling.
+    pub tuning: Tuning,
     /// Start from a picture.
     pub init: Option<Init>,
     /// Pictures to look at, in the order in which the prompt speaks of them, for models that take such.
@@ -156,6 +159,7 @@ impl Default for ImageRequest {
             batch: 1,
             clip_skip: 0,
             eta: None,
+            tuning: Tuning::default(),
             init: None,
             references: Vec::new(),
             keep_reference_size: false,

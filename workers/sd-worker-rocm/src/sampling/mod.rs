@@ -16,6 +16,7 @@
 
 mod betas;
 pub mod guidance;
+mod level_options;
 mod name;
 mod noise_level;
 pub mod noise_schedule;
@@ -23,9 +24,11 @@ pub mod prediction;
 pub mod run;
 pub mod schedule;
 pub mod scheduler_config;
+mod shapes;
 pub mod solver;
 
 pub use guidance::Guidance;
+pub use level_options::{LevelOptions, Listed};
 pub use name::{Sampler, Schedule};
 pub use noise_level::NoiseLevel;
 pub use noise_schedule::NoiseSchedule;

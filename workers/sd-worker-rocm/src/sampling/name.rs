@@ -367,8 +367,10 @@ const LCM_TIMESTEP_SCALE: f64 = 10.0;
 /// Which noise levels are visited.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Schedule {
-    /// The model's own time steps, spaced as its `scheduler_config.json` says ("normal").
+    /// The model's own time steps, spaced as its `scheduler_config.json` says.
     Discrete,
+    /// Evenly spaced time steps from the first to the last.
+    Normal,
     /// Karras et al. 2022, rho 7.
     Karras,
     /// Evenly spaced logarithms.
@@ -379,17 +381,39 @@ pub enum Schedule {
     Simple,
     /// Quantiles of the beta distribution with both parameters 0.6.
     Beta,
+    /// Logarithms that fall by a power, evenly unless a request says otherwise.
+    Polyexponential,
+    /// Evenly spaced time steps from the first but one on.
+    DdimUniform,
+    /// Evenly spaced time steps from the last on, as models distilled to few steps have them.
+    Turbo,
+    /// "Align your steps": published levels for Stable Diffusion 1 and XL.
+    AlignYourSteps,
+    /// Evenly spaced arc tangents.
+    KlOptimal,
+    /// Small steps, then growing ones.
+    LinearQuadratic,
+    /// Two arcs of tangents.
+    BongTangent,
 }
 
 impl Schedule {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 14] = [
         Self::Discrete,
+        Self::Normal,
         Self::Karras,
         Self::Exponential,
         Self::SgmUniform,
         Self::Simple,
         Self::Beta,
+        Self::Polyexponential,
+        Self::DdimUniform,
+        Self::Turbo,
+        Self::AlignYourSteps,
+        Self::KlOptimal,
+        Self::LinearQuadratic,
+        Self::BongTangent,
     ];
 
     /// The name that web UIs show.
@@ -404,12 +428,20 @@ impl Schedule {
 
     fn names(self) -> &'static [&'static str] {
         match self {
-            Self::Discrete => &["Normal", "discrete", "uniform", "default"],
+            Self::Discrete => &["Discrete", "discrete", "default"],
+            Self::Normal => &["Normal", "normal"],
             Self::Karras => &["Karras", "karras"],
             Self::Exponential => &["Exponential", "exponential"],
             Self::SgmUniform => &["SGM Uniform", "sgm_uniform"],
             Self::Simple => &["Simple", "simple"],
             Self::Beta => &["Beta", "beta"],
+            Self::Polyexponential => &["Polyexponential", "polyexponential"],
+            Self::DdimUniform => &["DDIM", "ddim_uniform", "ddim"],
+            Self::Turbo => &["Turbo", "turbo", "sd_turbo"],
+            Self::AlignYourSteps => &["Align Your Steps", "align_your_steps", "ays"],
+            Self::KlOptimal => &["KL Optimal", "kl_optimal"],
+            Self::LinearQuadratic => &["Linear Quadratic", "linear_quadratic"],
+            Self::BongTangent => &["Bong Tangent", "bong_tangent"],
         }
     }
 
@@ -467,7 +499,7 @@ mod tests {
             Sampler::with_schedule("DPM++ 2M Karras").unwrap(),
             (Sampler::DpmPlusPlus2M, Some(Schedule::Karras))
         );
-        assert_eq!(Schedule::from_name("normal").unwrap(), Schedule::Discrete);
+        assert_eq!(Schedule::from_name("normal").unwrap(), Schedule::Normal);
         let error = Sampler::from_name("DPM perfect").unwrap_err().to_string();
         assert!(error.contains("DPM++ 2M SDE"), "{error}");
     }

@@ -3,11 +3,11 @@
 use super::solver::restrain::Restrain;
 use super::solver::whole::{self, fast_orders};
 use super::solver::{stages, Ask, At, Blend, Churn, Line, Seen, Solver};
-use super::{NoiseLevel, NoiseSchedule, Sampler, Schedule};
+use super::{LevelOptions, NoiseLevel, NoiseSchedule, Sampler, Schedule};
 use candle_core::Tensor;
 
 /// What a run is made of.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct SamplerOptions {
     /// The method.
     pub sampler: Sampler,
@@ -15,6 +15,8 @@ pub struct SamplerOptions {
     pub schedule: Schedule,
     /// Number of steps.
     pub steps: usize,
+    /// Settings of the schedule, or levels instead of it.
+    pub levels: LevelOptions,
     /// Share of the run that is done, from its end; 1 starts from noise.
     pub strength: f64,
     /// Fresh noise in each step: 0 none, 1 all. `None` is the method's own: 1 for ancestral and SDE samplers, 0.3 for
@@ -33,6 +35,7 @@ impl SamplerOptions {
             sampler,
             schedule,
             steps,
+            levels: LevelOptions::default(),
             strength: 1.0,
             eta: None,
             churn: Churn::NONE,
@@ -109,6 +112,7 @@ impl SamplerRun {
             options.schedule,
             options.steps,
             options.image_tokens,
+            &options.levels,
         )?;
         let plain = super::schedule::from_strength(&all, options.strength, schedule.is_flow());
         let line = Line { schedule };

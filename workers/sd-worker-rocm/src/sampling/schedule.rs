@@ -1,16 +1,19 @@
 //! Which noise levels a run visits.
 
 use super::betas::linspace;
+use super::level_options::Listed;
 use super::noise_schedule::{Edm, Process, Shift, Spacing, MIN_ALPHA};
 use super::scheduler_config::{Last, Own};
-use super::{NoiseLevel, NoiseSchedule, Prediction, Sampler, Schedule};
-use statrs::function::beta::inv_beta_reg;
+use super::shapes::{
+    aligned, arc_tangent, beta, exponential, linear_quadratic, power, two_tangents,
+};
+use super::{LevelOptions, NoiseLevel, NoiseSchedule, Prediction, Sampler, Schedule};
 use worker::{Error, Result};
 
 /// Karras et al. 2022.
 const KARRAS_RHO: f64 = 7.0;
 /// Both parameters of the beta schedule.
-const BETA_PARAMETER: f64 = 0.6;
+const BETA_PARAMETERS: (f64, f64) = (0.6, 0.6);
 /// What UniPC leaves of the image in a flow model's first level.
 const NEAR_NOISE: f64 = 1e-6;
 /// Steps that consistency models were distilled for.
@@ -28,19 +31,26 @@ impl NoiseSchedule {
         schedule: Schedule,
         steps: usize,
         image_tokens: usize,
+        options: &LevelOptions,
     ) -> Result<Vec<NoiseLevel>> {
+        let steps = options.listed.as_ref().map_or(steps, Listed::steps);
         if steps == 0 || steps > self.train_steps() {
             return Err(Error::Usage(format!(
                 "{steps} steps; this model takes 1 to {}",
                 self.train_steps()
             )));
         }
-        let mut levels = match &self.process {
-            Process::VariancePreserving { .. } => self.vp_levels(sampler, schedule, steps),
-            Process::Flow { shift, .. } => self.flow_levels(schedule, steps, shift, image_tokens),
-            Process::Edm(edm) => self.edm_levels(edm, schedule, steps)?,
+        let mut levels = match (&options.listed, &self.process) {
+            (Some(listed), _) => self.listed(listed)?,
+            (None, Process::VariancePreserving { .. }) => {
+                self.vp_levels(sampler, schedule, steps, options)
+            }
+            (None, Process::Flow { shift, .. }) => {
+                self.flow_levels(schedule, steps, shift.factor(image_tokens), options)?
+            }
+            (None, Process::Edm(edm)) => self.edm_levels(edm, schedule, steps, options)?,
         };
-        if let Some(own) = self.own_of(sampler) {
+        if let Some(own) = self.own_of(sampler).filter(|_| options.listed.is_none()) {
             if self.named == Some(schedule) && schedule != Schedule::Discrete {
                 own.whole_timesteps(&mut levels);
             }
@@ -58,21 +68,22 @@ impl NoiseSchedule {
         self.own.as_ref().filter(|_| self.sampler == Some(sampler))
     }
 
-    fn edm_levels(&self, edm: &Edm, schedule: Schedule, steps: usize) -> Result<Vec<NoiseLevel>> {
-        let (smallest, largest) = (edm.smallest, edm.largest);
+    fn edm_levels(
+        &self,
+        edm: &Edm,
+        schedule: Schedule,
+        steps: usize,
+        options: &LevelOptions,
+    ) -> Result<Vec<NoiseLevel>> {
         let ratios = match (schedule, edm.rho) {
-            (Schedule::Discrete, Some(rho)) => power(smallest, largest, steps, rho),
-            (Schedule::Discrete, None) | (Schedule::Exponential, _) => {
-                exponential(smallest, largest, steps)
-            }
-            (Schedule::Karras, _) => power(smallest, largest, steps, KARRAS_RHO),
-            (Schedule::Beta, _) => beta(smallest, largest, steps),
-            _ => {
-                return Err(Error::Usage(format!(
+            (Schedule::Discrete, Some(rho)) => power(edm.smallest, edm.largest, steps, rho),
+            (Schedule::Discrete, None) => exponential(edm.smallest, edm.largest, steps, 1.0),
+            _ => spread(schedule, (edm.smallest, edm.largest), steps, options).ok_or_else(|| {
+                Error::Usage(format!(
                     "the schedule {} is one of time steps, which this model (EDM) has none of; use karras, exponential, beta or the model's own",
                     schedule.label()
-                )))
-            }
+                ))
+            })?,
         };
         Ok(ratios
             .into_iter()
@@ -80,15 +91,15 @@ impl NoiseSchedule {
             .collect())
     }
 
-    fn vp_levels(&self, sampler: Sampler, schedule: Schedule, steps: usize) -> Vec<NoiseLevel> {
+    fn vp_levels(
+        &self,
+        sampler: Sampler,
+        schedule: Schedule,
+        steps: usize,
+        options: &LevelOptions,
+    ) -> Vec<NoiseLevel> {
         let train = self.train_steps();
         let last = (train - 1) as f64;
-        let at = |timesteps: Vec<f64>| -> Vec<NoiseLevel> {
-            timesteps.into_iter().map(|t| self.level_at(t)).collect()
-        };
-        let of = |ratios: Vec<f64>| -> Vec<NoiseLevel> {
-            ratios.into_iter().map(|r| self.level_of_ratio(r)).collect()
-        };
         let ratio = |t| {
             let mut level = self.level_at(t);
             self.keep_signal(&mut level);
@@ -109,23 +120,32 @@ impl NoiseSchedule {
             ),
             false => (smallest, largest),
         };
-        match schedule {
-            Schedule::Discrete => match sampler {
-                Sampler::Lcm | Sampler::Tcd => at(distilled(train, steps)),
-                _ => at(self.spaced(sampler, steps)),
-            },
-            Schedule::SgmUniform => {
+        if let Some(ratios) = spread(schedule, (smallest, largest), steps, options) {
+            let levels = ratios.into_iter().map(|r| self.level_of_ratio(r));
+            return levels.collect();
+        }
+        let timesteps = match (schedule, sampler) {
+            (Schedule::Discrete, Sampler::Lcm | Sampler::Tcd) => distilled(train, steps),
+            (Schedule::SgmUniform, _) => {
                 let mut timesteps = linspace(last, 0.0, steps + 1);
                 timesteps.truncate(steps);
-                at(timesteps)
+                timesteps
             }
-            Schedule::Simple => at((0..steps)
+            (Schedule::Simple, _) => (0..steps)
                 .map(|i| (train - 1 - i * train / steps) as f64)
-                .collect()),
-            Schedule::Karras => of(power(smallest, largest, steps, KARRAS_RHO)),
-            Schedule::Exponential => of(exponential(smallest, largest, steps)),
-            Schedule::Beta => of(beta(smallest, largest, steps)),
-        }
+                .collect(),
+            (Schedule::Normal, _) => linspace(last, 0.0, steps),
+            (Schedule::Turbo, _) => (1..=steps)
+                .rev()
+                .map(|i| (i as f64 * train as f64 / steps as f64 - 1.0).round_ties_even())
+                .collect(),
+            (Schedule::DdimUniform, _) => (0..steps)
+                .rev()
+                .map(|i| (1 + i * train / steps).min(train - 1) as f64)
+                .collect(),
+            _ => self.spaced(sampler, steps),
+        };
+        timesteps.into_iter().map(|t| self.level_at(t)).collect()
     }
 
     /// Whether this schedule is the configuration's own, of a solver that spaces the time steps first.
@@ -172,18 +192,20 @@ impl NoiseSchedule {
         &self,
         schedule: Schedule,
         steps: usize,
-        shift: &Shift,
-        image_tokens: usize,
-    ) -> Vec<NoiseLevel> {
+        factor: f64,
+        options: &LevelOptions,
+    ) -> Result<Vec<NoiseLevel>> {
         let train = self.train_steps() as f64;
-        let factor = shift.factor(image_tokens);
         let shifted = |sigma: f64| factor * sigma / (1.0 + (factor - 1.0) * sigma);
         let spaced: Vec<f64> = match self.spacing {
             // diffusers' own steps end at the smallest level of training, which has a fixed shift in it already.
             Spacing::Linspace => {
-                let end = match shift {
-                    Shift::Fixed(_) => shifted(1.0 / train),
-                    Shift::Dynamic { .. } => 1.0 / train,
+                let end = match &self.process {
+                    Process::Flow {
+                        shift: Shift::Fixed(_),
+                        ..
+                    } => shifted(1.0 / train),
+                    _ => 1.0 / train,
                 };
                 linspace(1.0, end, steps).into_iter().map(shifted).collect()
             }
@@ -211,14 +233,29 @@ impl NoiseSchedule {
         };
         let sigmas: Vec<f64> = match schedule {
             Schedule::Discrete => spaced,
-            Schedule::SgmUniform | Schedule::Simple => (0..steps)
+            Schedule::SgmUniform | Schedule::Simple | Schedule::Turbo => (0..steps)
                 .map(|i| shifted(1.0 - i as f64 / steps as f64))
                 .collect(),
-            Schedule::Karras => power(smallest, largest, steps, KARRAS_RHO),
-            Schedule::Exponential => exponential(smallest, largest, steps),
-            Schedule::Beta => beta(smallest, largest, steps),
+            Schedule::DdimUniform => (0..steps)
+                .rev()
+                .map(|i| {
+                    shifted((1.0 + (i * self.train_steps() / steps) as f64).min(train) / train)
+                })
+                .collect(),
+            Schedule::Normal => linspace(1.0, 1.0 / train, steps)
+                .into_iter()
+                .map(shifted)
+                .collect(),
+            _ => spread(schedule, (smallest, largest), steps, options)
+                .filter(|_| schedule != Schedule::AlignYourSteps)
+                .ok_or_else(|| {
+                    Error::Usage(format!(
+                        "the schedule {} is not defined for flow models",
+                        schedule.label()
+                    ))
+                })?,
         };
-        sigmas
+        Ok(sigmas
             .into_iter()
             .map(|sigma| {
                 let level = self.level_at(sigma * train);
@@ -230,7 +267,7 @@ impl NoiseSchedule {
                     _ => level,
                 }
             })
-            .collect()
+            .collect())
     }
 
     /// Where a run ends: without noise, except where the method as published stops at the first training step, or the
@@ -315,6 +352,34 @@ impl NoiseSchedule {
     }
 }
 
+/// The levels of schedules that are spread between two ends, or over shares of the larger; none of others.
+fn spread(
+    schedule: Schedule,
+    (smallest, largest): (f64, f64),
+    steps: usize,
+    options: &LevelOptions,
+) -> Option<Vec<f64>> {
+    let smallest = options.smallest.unwrap_or(smallest);
+    let largest = options.largest.unwrap_or(largest);
+    let of_largest = |shares: Vec<f64>| shares.into_iter().map(|s| s * largest).collect();
+    Some(match schedule {
+        Schedule::Karras => power(smallest, largest, steps, options.rho.unwrap_or(KARRAS_RHO)),
+        Schedule::Exponential => exponential(smallest, largest, steps, 1.0),
+        Schedule::Polyexponential => {
+            exponential(smallest, largest, steps, options.rho.unwrap_or(1.0))
+        }
+        Schedule::Beta => {
+            let parameters = options.beta.unwrap_or(BETA_PARAMETERS);
+            beta(smallest, largest, steps, parameters)
+        }
+        Schedule::KlOptimal => arc_tangent(smallest, largest, steps),
+        Schedule::LinearQuadratic => of_largest(linear_quadratic(steps)),
+        Schedule::BongTangent => of_largest(two_tangents(steps)),
+        Schedule::AlignYourSteps => aligned(steps, options.xl),
+        _ => return None,
+    })
+}
+
 /// The levels of an image-to-image run: the last `strength` of them, at least one step. A part of a step counts as one
 /// for flow models and as none for others, as in diffusers' pipelines of each.
 pub fn from_strength(levels: &[NoiseLevel], strength: f64, flow: bool) -> &[NoiseLevel] {
@@ -348,32 +413,6 @@ fn stretched(sigmas: Vec<f64>, terminal: f64) -> Vec<f64> {
     }
 }
 
-/// Even steps of the roots of this exponent (Karras et al. 2022).
-fn power(smallest: f64, largest: f64, steps: usize, rho: f64) -> Vec<f64> {
-    let root = |x: f64| x.powf(1.0 / rho);
-    linspace(root(largest), root(smallest), steps)
-        .into_iter()
-        .map(|x| x.powf(rho))
-        .collect()
-}
-
-fn exponential(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {
-    linspace(largest.ln(), smallest.ln(), steps)
-        .into_iter()
-        .map(f64::exp)
-        .collect()
-}
-
-fn beta(smallest: f64, largest: f64, steps: usize) -> Vec<f64> {
-    linspace(1.0, 0.0, steps)
-        .into_iter()
-        .map(|p| {
-            let quantile = inv_beta_reg(BETA_PARAMETER, BETA_PARAMETER, p);
-            smallest + quantile * (largest - smallest)
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -389,7 +428,13 @@ mod tests {
             for sampler in Sampler::ALL {
                 for schedule in Schedule::ALL {
                     for steps in [1, 2, 7, 20, 60] {
-                        let levels = model.levels(sampler, schedule, steps, 256).unwrap();
+                        let levels =
+                            model.levels(sampler, schedule, steps, 256, &LevelOptions::default());
+                        if model.is_flow() && schedule == Schedule::AlignYourSteps {
+                            assert!(levels.is_err());
+                            continue;
+                        }
+                        let levels = levels.unwrap();
                         assert_eq!(levels.len(), steps + 1);
                         for pair in levels.windows(2) {
                             assert!(
@@ -408,7 +453,13 @@ mod tests {
     fn strength_keeps_the_end_of_a_run() {
         let model = NoiseSchedule::stable_diffusion(Prediction::Epsilon);
         let levels = model
-            .levels(Sampler::Euler, Schedule::Discrete, 10, 0)
+            .levels(
+                Sampler::Euler,
+                Schedule::Discrete,
+                10,
+                0,
+                &LevelOptions::default(),
+            )
             .unwrap();
         let kept = |strength, flow| from_strength(&levels, strength, flow).len() - 1;
         for flow in [false, true] {
@@ -426,7 +477,13 @@ mod tests {
         let model = NoiseSchedule::stable_diffusion(Prediction::Epsilon);
         for steps in [0, 1001] {
             assert!(model
-                .levels(Sampler::Euler, Schedule::Discrete, steps, 0)
+                .levels(
+                    Sampler::Euler,
+                    Schedule::Discrete,
+                    steps,
+                    0,
+                    &LevelOptions::default()
+                )
                 .is_err());
         }
     }

@@ -11,7 +11,7 @@ use crate::lora::Lora;
 use crate::pipeline::Stage;
 use crate::request::seed::given_seed;
 use crate::request::{
-    InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, ValidRequest,
+    InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, Tuning, ValidRequest,
 };
 use crate::rng::RngKind;
 use axum::extract::{Path, Query};
@@ -97,6 +97,8 @@ pub(super) struct Body {
     batch: Option<usize>,
     clip_skip: Option<usize>,
     eta: Option<f64>,
+    #[serde(flatten)]
+    tuning: Tuning,
     true_cfg_scale: Option<f64>,
     guidance_rescale: Option<f64>,
     mask_blur: Option<f64>,
@@ -228,6 +230,7 @@ impl App {
             batch: body.batch,
             clip_skip: body.clip_skip,
             eta: body.eta,
+            tuning: body.tuning,
             init,
             references: self.references(body.references).await?,
             keep_reference_size: body.keep_reference_size,

@@ -521,6 +521,59 @@ def case(name, flow, steps, prediction='epsilon', **options):
                 eta=options.get('eta'), churned=options.get('churned'), evaluations=model.calls, draws=noise.calls, final=list(x))
 
 
+def loglinear(table, count):
+    """A list's logarithms at so many even places."""
+    return np.exp(np.interp(np.linspace(0, 1, count), np.linspace(0, 1, len(table)), np.log(table)))
+
+
+SD1 = [14.615, 6.475, 3.861, 2.697, 1.886, 1.396, 0.963, 0.652, 0.399, 0.152, 0.029]
+XL = [14.615, 6.315, 3.771, 2.181, 1.342, 0.862, 0.555, 0.380, 0.234, 0.113, 0.029]
+
+
+def at_timesteps(flow, t):
+    if flow:
+        return [3 * u / (1 + 2 * u) for u in (np.array(t) / 1000)]
+    return np.exp(np.interp(t, np.arange(1000), np.log(RATIOS)))
+
+
+def spread(name, flow, n):
+    """Levels without the end: ratios of noise to image, or sigmas of a flow model with shift 3."""
+    low, high = (3 / 1000 / (1 + 2 / 1000), 1.) if flow else (RATIOS[0], RATIOS[-1])
+    ramp = np.linspace(1, 0, n)
+    if name.startswith('polyexponential'):
+        return np.exp(math.log(low) + ramp ** float(name.split()[1]) * (math.log(high) - math.log(low)))
+    if name == 'kl_optimal':
+        return np.tan(ramp * math.atan(high) + (1 - ramp) * math.atan(low))
+    if name == 'linear_quadratic':
+        half = n // 2
+        a = (half - .025 * n) / (half * (n - half) ** 2)
+        b = .025 / half - 2 * (half - .025 * n) / (n - half) ** 2
+        shares = [i * .025 / half for i in range(half)] + [a * i * i + b * i + a * half ** 2 for i in range(half, n)]
+        return [high * (1 - x) for x in shares]
+    if name == 'bong_tangent':
+        def arc(count, pivot, a, b):
+            y = [math.atan(-.2 / ((n + 2) / 40) * (x - pivot)) for x in range(count)]
+            return [(v - y[-1]) / (y[0] - y[-1]) * (a - b) + b for v in y]
+        first = int((n + 2) * .6)
+        return [high * x for x in arc(first, first, 1., .5)[:-1] + arc(n + 2 - first, 0, .5, 0.)][:n]
+    if name == 'align_your_steps':
+        return loglinear(SD1, n + 1)[:-1]
+    if name == 'align_your_steps xl':
+        return loglinear(XL, n + 1)[:-1]
+    if name == 'ddim_uniform':
+        return at_timesteps(flow, [1 + i * (1000 // n) for i in range(n)][::-1])
+    if name == 'turbo':
+        return at_timesteps(flow, np.arange(n, 0, -1) * 1000 / n - (0 if flow else 1))
+    return at_timesteps(flow, np.linspace(1000, 1, n) if flow else np.linspace(999, 0, n))
+
+
+def schedules():
+    names = ['polyexponential 1', 'polyexponential 1.7', 'kl_optimal', 'linear_quadratic', 'bong_tangent', 'align_your_steps',
+             'align_your_steps xl', 'ddim_uniform', 'turbo', 'normal']
+    return [dict(schedule=name, flow=flow, levels=list(map(float, spread(name, flow, n)))) for name in names for flow in (False, True)
+            for n in (10, 20) if not (flow and name.startswith('align'))]
+
+
 def main():
     # Restart is defined for the ratios of variance preserving models.
     cases = [case(name, flow, steps) for name in SAMPLERS for flow in (False, True) for steps in (7, 12)
@@ -533,7 +586,7 @@ def main():
     cases += [case(name, False, steps, eta=.6) for name in ('dpm_adaptive', 'dpmpp_3m_sde') for steps in (9,)]
     cases += [case('dpm_fast', False, steps) for steps in (2, 3, 4)]
     with open(f'{HERE}/k_samplers.json', 'w') as f:
-        json.dump(dict(cases=cases), f, indent=0)
+        json.dump(dict(cases=cases, schedules=schedules()), f, indent=0)
 
 
 if __name__ == '__main__':

@@ -458,7 +458,13 @@ mod tests {
                     "base_image_seq_len": 256, "max_image_seq_len": 8192{more}}}"#
             );
             let schedule = NoiseSchedule::from_config(&json).unwrap();
-            let levels = schedule.levels(Sampler::Euler, Schedule::Discrete, 4, tokens);
+            let levels = schedule.levels(
+                Sampler::Euler,
+                Schedule::Discrete,
+                4,
+                tokens,
+                &super::super::LevelOptions::default(),
+            );
             let levels = levels.unwrap();
             levels.iter().map(|level| level.sigma).collect::<Vec<_>>()
         };
