@@ -71,7 +71,7 @@ impl GenerateArgs {
         let request = self.request.request(&prompt, &info)?;
 
         let interrupt = Interrupt::install()?;
-        let bar = Bar::new();
+        let bar = Bar::new("");
         let generated = loaded.generate(&request, &mut |progress| {
             bar.show(&progress);
             if interrupt.is_raised() {
@@ -187,19 +187,21 @@ impl GenerateArgs {
 }
 
 /// Steps with iterations a second and time left, on a terminal only.
-struct Bar(ProgressBar);
+pub(super) struct Bar(ProgressBar);
 
 impl Bar {
-    fn new() -> Self {
+    /// `place` is told before what is done; it may be empty.
+    pub(super) fn new(place: &str) -> Self {
         let bar = if std::io::stderr().is_terminal() {
             ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr())
         } else {
             ProgressBar::hidden()
         };
-        Self(bar)
+        let comma = if place.is_empty() { "" } else { ", " };
+        Self(bar.with_prefix(format!("{place}{comma}")))
     }
 
-    fn show(&self, progress: &Progress) {
+    pub(super) fn show(&self, progress: &Progress) {
         let bar = &self.0;
         match progress.stage {
             Stage::Encode => bar.set_message("text"),
@@ -210,7 +212,7 @@ impl Bar {
                     bar.reset_elapsed();
                     bar.reset_eta();
                     let template =
-                        "{msg} [{wide_bar}] {pos}/{len} steps, {my_rate} it/s, {eta} left";
+                        "{prefix}{msg} [{wide_bar}] {pos}/{len} steps, {my_rate} it/s, {eta} left";
                     if let Ok(style) = ProgressStyle::with_template(template) {
                         let rate =
                             |state: &indicatif::ProgressState, w: &mut dyn std::fmt::Write| {
@@ -226,7 +228,7 @@ impl Bar {
         }
     }
 
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.0.finish_and_clear();
     }
 }

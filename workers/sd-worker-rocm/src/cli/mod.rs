@@ -3,6 +3,7 @@
 //! Every option with a long name is read from the environment, too: `--max-steps` from `SD_MAX_STEPS`, unless it says
 //! otherwise. The command line comes first.
 
+mod batch;
 mod bench;
 mod generate;
 mod loaded;
@@ -40,6 +41,8 @@ pub struct Cli {
 enum Command {
     /// Makes pictures from a prompt.
     Generate(Box<generate::GenerateArgs>),
+    /// Makes pictures for each line of a file, and goes on where it stopped.
+    Batch(Box<batch::BatchArgs>),
     /// Serves pictures over HTTP: rbee, OpenAI and web UI interfaces, and a page for people.
     Serve(Box<serve::ServeArgs>),
     /// Measures how long a step takes, and how much of it is enqueueing.
@@ -77,6 +80,7 @@ impl Program for Cli {
     fn run(self) -> Result<()> {
         match self.command {
             Command::Generate(args) => args.run(),
+            Command::Batch(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Bench(args) => args.run(),
             Command::Upscale(args) => args.run(),
@@ -101,6 +105,7 @@ mod tests {
         // What a call is about, not how it is done.
         let exceptions = [
             "json",
+            "again",
             "help",
             "version",
             "output",
@@ -110,7 +115,7 @@ mod tests {
             "reference",
         ];
         for command in command::<Cli>().get_subcommands() {
-            if !["generate", "serve", "bench"].contains(&command.get_name()) {
+            if !["generate", "batch", "serve", "bench"].contains(&command.get_name()) {
                 continue;
             }
             for argument in command.get_arguments() {

@@ -50,7 +50,7 @@ impl OutputFolder {
 }
 
 /// The prompt's words, as far as any file system takes them.
-fn slug(prompt: &str) -> String {
+pub(super) fn slug(prompt: &str) -> String {
     let mut slug = String::new();
     for word in prompt
         .split(|c: char| !c.is_alphanumeric())

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use worker::{Error, Result};
 
 /// Settings of a request; what is left out is the model's own.
-#[derive(Debug, Args)]
+#[derive(Debug, Clone, Args)]
 pub struct RequestArgs {
     /// What to keep away from.
     #[arg(long, short, default_value = "", value_name = "TEXT")]
