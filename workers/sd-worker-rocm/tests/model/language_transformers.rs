@@ -4,6 +4,7 @@
 use super::common::difference;
 use super::networks::Networks;
 use candle_core::Tensor;
+use sd_worker_rocm::models::transformer::hidream::{HiDream, HiDreamConfig};
 use sd_worker_rocm::models::transformer::lumina2::{Lumina2, Lumina2Config};
 use sd_worker_rocm::models::transformer::qwen_image::{QwenImage, QwenImageConfig};
 use serde_json::{json, Value};
@@ -55,6 +56,28 @@ fn lumina_2() {
 }
 
 #[test]
+fn hidream_of_any_shape_with_experts_and_without() {
+    let n = Networks::of("language_transformers");
+    let (t5, pooled) = (n.normal("t5", &[2, 7, 24]), n.normal("pooled", &[2, 18]));
+    // Layers side by side.
+    let states = n.normal("states", &[3, 2, 5, 20]);
+    let states = states.permute((1, 2, 0, 3)).unwrap();
+    let states = states.contiguous().unwrap().reshape((2, 5, 60)).unwrap();
+    for (name, height, width) in [
+        ("hidream", 12, 8),
+        ("hidream_square", 8, 8),
+        ("hidream_one", 8, 8),
+    ] {
+        let net = n.build(name, |vb, config: &HiDreamConfig| HiDream::new(vb, config));
+        let x = n.normal("xh", &[2, 4, height, width]);
+        let texts = net.texts(&t5, &states).unwrap();
+        let places = net.places(17, height, width, &x).unwrap();
+        let output = net.forward(&x, 600.0, &texts, &pooled, &places).unwrap();
+        n.same(name, &output, 2e-4);
+    }
+}
+
+#[test]
 fn settings_that_are_not_followed_are_refused() {
     let refused = |error: Result<(), String>, reason: &str| {
         let error = error.unwrap_err();
@@ -85,6 +108,22 @@ fn settings_that_are_not_followed_are_refused() {
         ("ffn_dim_multiplier", json!(1e30), "feed-forward"),
     ] {
         let config: Lumina2Config = serde_json::from_value(of(setting, value)).unwrap();
+        refused(config.check(), reason);
+    }
+    let n = Networks::of("language_transformers");
+    for (setting, value, reason) in [
+        ("patch_size", json!(4), "patch_size"),
+        ("out_channels", json!(8), "out_channels"),
+        ("caption_channels", json!([1]), "caption_channels"),
+        ("llama_layers", json!([0]), "llama_layers"),
+        ("num_activated_experts", json!(5), "num_activated_experts"),
+        ("num_routed_experts", json!(1 << 20), "experts"),
+        ("axes_dims_rope", json!([16]), "axes_dims_rope"),
+        ("max_resolution", json!([9000, 9000]), "max_resolution"),
+    ] {
+        let mut json: Value = n.config("hidream");
+        json[setting] = value;
+        let config: HiDreamConfig = serde_json::from_value(json).unwrap();
         refused(config.check(), reason);
     }
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Outputs of the transformers that read language models, computed with diffusers in f32 on the CPU: Qwen-Image, Lumina 2.
+"""Outputs of the transformers that read language models, computed with diffusers in f32 on the CPU: Qwen-Image, Lumina 2, HiDream.
 
     python3 make_language_transformers.py OUT
 
@@ -9,7 +9,7 @@ import json
 import sys
 import torch
 from safetensors.torch import save_file
-from diffusers import Lumina2Transformer2DModel, QwenImageTransformer2DModel
+from diffusers import HiDreamImageTransformer2DModel, Lumina2Transformer2DModel, QwenImageTransformer2DModel
 from make_networks import about, keep, make, normal, outputs
 
 
@@ -44,8 +44,19 @@ def lumina():
     keep('lumina2', net(normal('xl', 2, 4, 8, 12), torch.tensor([0.4, 0.4]), text, torch.ones(2, 9, dtype=torch.long)).sample)
 
 
+def hidream():
+    config = dict(patch_size=2, in_channels=4, num_layers=2, num_single_layers=2, attention_head_dim=16, num_attention_heads=2, caption_channels=[24, 20], text_emb_dim=18,
+                  num_routed_experts=4, num_activated_experts=2, axes_dims_rope=(8, 4, 4), max_resolution=(12, 12), llama_layers=[0, 1, 2, 2])
+    t5, states, pooled = normal('t5', 2, 7, 24), normal('states', 3, 2, 5, 20), normal('pooled', 2, 18)
+    for name, experts, shape in (('hidream', 4, (12, 8)), ('hidream_square', 4, (8, 8)), ('hidream_one', 0, (8, 8))):
+        net = make(name, HiDreamImageTransformer2DModel, dict(config, num_routed_experts=experts))
+        x = normal('xh', 2, 4, *shape)
+        keep(name, net(hidden_states=x, timesteps=torch.tensor([600., 600.]), encoder_hidden_states_t5=t5, encoder_hidden_states_llama3=states, pooled_embeds=pooled).sample)
+
+
 if __name__ == '__main__':
     qwen()
     lumina()
+    hidream()
     save_file(outputs, f'{sys.argv[1]}/language_transformers.safetensors')
     json.dump(about, open(f'{sys.argv[1]}/language_transformers.json', 'w'), separators=(',', ':'))

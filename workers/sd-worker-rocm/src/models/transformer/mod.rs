@@ -3,7 +3,9 @@
 pub mod attention;
 pub mod blocks;
 pub mod chroma;
+pub mod experts;
 pub mod flux;
+pub mod hidream;
 pub mod lumina2;
 pub mod qwen_image;
 pub mod sandwich;
