@@ -16,6 +16,8 @@ pub enum Family {
     Sd3,
     /// FLUX.1.
     Flux,
+    /// FLUX.2.
+    Flux2,
     /// Chroma.
     Chroma,
     /// Z-Image.

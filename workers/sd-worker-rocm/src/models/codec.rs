@@ -3,6 +3,7 @@
 //! To add one: a network that is a [`LatentCodec`], its configuration as an arm of [`CodecConfig`], and its class's name
 //! in [`CodecConfig::of_class`].
 
+use super::vae::patched::{PatchedVae, PatchedVaeConfig};
 use super::vae::{Vae, VaeConfig};
 use super::wan_vae::{WanVae, WanVaeConfig};
 use super::VarBuilder;
@@ -53,6 +54,8 @@ pub trait LatentCodec: Send + Sync {
 pub enum CodecConfig {
     /// `AutoencoderKL`.
     Kl(VaeConfig),
+    /// `AutoencoderKLFlux2`.
+    Patched(PatchedVaeConfig),
     /// `AutoencoderKLWan`, `AutoencoderKLQwenImage`.
     Wan(WanVaeConfig),
 }
@@ -75,6 +78,7 @@ impl CodecConfig {
         let class = json.get("_class_name").and_then(Value::as_str);
         let config = match class.unwrap_or("AutoencoderKL") {
             "AutoencoderKL" => Self::Kl(read(json)?),
+            "AutoencoderKLFlux2" => Self::Patched(read(json)?),
             "AutoencoderKLWan" | "AutoencoderKLQwenImage" => Self::Wan(read(json)?),
             other => {
                 return Err(format!(
@@ -93,6 +97,7 @@ impl CodecConfig {
     pub fn check(&self) -> std::result::Result<(), String> {
         match self {
             Self::Kl(config) => config.check(),
+            Self::Patched(config) => config.check(),
             Self::Wan(config) => config.check(),
         }
     }
@@ -101,6 +106,7 @@ impl CodecConfig {
     pub fn latent_channels(&self) -> usize {
         match self {
             Self::Kl(config) => config.latent_channels,
+            Self::Patched(config) => 4 * config.vae.latent_channels,
             Self::Wan(config) => config.z_dim,
         }
     }
@@ -109,6 +115,7 @@ impl CodecConfig {
     pub fn factor(&self) -> usize {
         match self {
             Self::Kl(config) => config.factor(),
+            Self::Patched(config) => 2 * config.vae.factor(),
             Self::Wan(config) => config.factor(),
         }
     }
@@ -116,7 +123,7 @@ impl CodecConfig {
     /// Frames a latent, the first frame having one of its own; 1 where there are only pictures.
     pub fn time_factor(&self) -> usize {
         match self {
-            Self::Kl(_) => 1,
+            Self::Kl(_) | Self::Patched(_) => 1,
             Self::Wan(config) => config.time_factor(),
         }
     }
@@ -125,7 +132,7 @@ impl CodecConfig {
     pub fn force_upcast(&self) -> bool {
         match self {
             Self::Kl(config) => config.force_upcast,
-            Self::Wan(_) => false,
+            Self::Patched(_) | Self::Wan(_) => false,
         }
     }
 
@@ -136,6 +143,7 @@ impl CodecConfig {
     pub fn build(&self, vb: VarBuilder) -> Result<Box<dyn LatentCodec>> {
         Ok(match self {
             Self::Kl(config) => Box::new(Vae::new(vb, config)?),
+            Self::Patched(config) => Box::new(PatchedVae::new(vb, config)?),
             Self::Wan(config) => Box::new(WanVae::new(vb, config)?),
         })
     }

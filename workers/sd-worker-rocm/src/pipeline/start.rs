@@ -123,7 +123,16 @@ impl Pipeline {
                 false => self.denoiser.reference_size(own, request, self.factor),
             };
             let whole = |side: usize| (side / multiple).max(1) * multiple;
-            let picture = picture::resized(reference, whole(width), whole(height));
+            let picture = match self.denoiser.cuts_references() && width.min(height) >= multiple {
+                true => {
+                    let picture = picture::resized(reference, width, height);
+                    let (left, top) = (width % multiple / 2, height % multiple / 2);
+                    let (left, top) = (left as u32, top as u32);
+                    let (width, height) = (whole(width) as u32, whole(height) as u32);
+                    image::imageops::crop_imm(&picture, left, top, width, height).to_image()
+                }
+                false => picture::resized(reference, whole(width), whole(height)),
+            };
             let pixels = picture::to_tensor(&picture, &self.place.vae)
                 .map_err(Error::candle("reading a picture to look at"))?;
             latents.push(self.vae.encode(&pixels)?);

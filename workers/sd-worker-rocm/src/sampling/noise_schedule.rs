@@ -42,6 +42,11 @@ pub enum Shift {
         /// Image tokens where mu is `max`.
         max_tokens: f64,
     },
+    /// The same with mu of image tokens and steps as FLUX.2's makers measured it.
+    Empirical {
+        /// Whether it is mu itself.
+        linear: bool,
+    },
 }
 
 /// Noise of Karras et al. 2022, whose ratios of noise to image are the time steps' `exp(4 t)`.
@@ -158,6 +163,17 @@ impl NoiseSchedule {
         self
     }
 
+    /// The same where a shift that depends on the image's size is [`Shift::Empirical`].
+    #[must_use]
+    pub fn with_empirical_shift(mut self) -> Self {
+        if let Process::Flow { shift, .. } = &mut self.process {
+            if let Shift::Dynamic { linear, .. } = *shift {
+                *shift = Shift::Empirical { linear };
+            }
+        }
+        self
+    }
+
     /// Whether `alpha + sigma = 1`.
     pub fn is_flow(&self) -> bool {
         matches!(self.process, Process::Flow { .. })
@@ -250,10 +266,11 @@ impl NoiseSchedule {
 }
 
 impl Shift {
-    /// The factor `s` for an image of so many tokens.
-    pub fn factor(&self, image_tokens: usize) -> f64 {
-        match *self {
-            Self::Fixed(s) => s,
+    /// The factor `s` for an image of so many tokens in so many steps.
+    pub fn factor(&self, image_tokens: usize, steps: usize) -> f64 {
+        let tokens = image_tokens as f64;
+        let (linear, mu) = match *self {
+            Self::Fixed(s) => return s,
             Self::Dynamic {
                 linear,
                 base,
@@ -262,13 +279,25 @@ impl Shift {
                 max_tokens,
             } => {
                 let slope = (max - base) / (max_tokens - base_tokens);
-                let mu = base + slope * (image_tokens as f64 - base_tokens);
-                match linear {
-                    // Far outside of what it was made for it stays a shift.
-                    true => mu.max(1e-3),
-                    false => mu.exp(),
-                }
+                (linear, base + slope * (tokens - base_tokens))
             }
+            Self::Empirical { linear } => {
+                // Two lines, of 10 and of 200 steps; between them and beyond a line through both.
+                let (few, many) = (
+                    8.738_095_24e-5 * tokens + 1.898_333_33,
+                    1.692_7e-4 * tokens + 0.456_666_66,
+                );
+                let mu = match image_tokens > 4300 {
+                    true => many,
+                    false => many + (many - few) / 190.0 * (steps as f64 - 200.0),
+                };
+                (linear, mu)
+            }
+        };
+        match linear {
+            // Far outside of what it was made for it stays a shift.
+            true => mu.max(1e-3),
+            false => mu.exp(),
         }
     }
 }

@@ -21,7 +21,7 @@ const DISTILLED_STEPS: usize = 50;
 
 impl NoiseSchedule {
     /// The `steps + 1` levels of a run, from noise to image. `image_tokens` counts the patches that a transformer sees;
-    /// it matters for [`super::noise_schedule::Shift::Dynamic`] only.
+    /// it matters for shifts that depend on it only.
     ///
     /// # Errors
     /// [`Error::Usage`] for no steps, or more than the model was trained with.
@@ -46,7 +46,8 @@ impl NoiseSchedule {
                 self.vp_levels(sampler, schedule, steps, options)
             }
             (None, Process::Flow { shift, .. }) => {
-                self.flow_levels(schedule, steps, shift.factor(image_tokens), options)?
+                let factor = shift.factor(image_tokens, steps);
+                self.flow_levels(schedule, steps, factor, options)?
             }
             (None, Process::Edm(edm)) => self.edm_levels(edm, schedule, steps, options)?,
         };

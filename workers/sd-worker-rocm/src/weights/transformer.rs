@@ -106,6 +106,62 @@ const FLUX_REST: Table = &[
     ("final_layer.linear.", "proj_out."),
     ("final_layer.adaLN_modulation.1.", "norm_out.linear."),
 ];
+/// FLUX.2's, whose norms are named by `scale` or `weight`.
+const FLUX2_DOUBLE: Table = &[
+    ("img_attn.qkv.", "attn.STACKED."),
+    ("txt_attn.qkv.", "attn.STACKED_TEXT."),
+    ("img_attn.norm.query_norm.", "attn.norm_q."),
+    ("img_attn.norm.key_norm.", "attn.norm_k."),
+    ("txt_attn.norm.query_norm.", "attn.norm_added_q."),
+    ("txt_attn.norm.key_norm.", "attn.norm_added_k."),
+    ("img_attn.proj.", "attn.to_out.0."),
+    ("txt_attn.proj.", "attn.to_add_out."),
+    ("img_mlp.0.", "ff.linear_in."),
+    ("img_mlp.2.", "ff.linear_out."),
+    ("txt_mlp.0.", "ff_context.linear_in."),
+    ("txt_mlp.2.", "ff_context.linear_out."),
+];
+const FLUX2_SINGLE: Table = &[
+    ("linear1.", "attn.to_qkv_mlp_proj."),
+    ("linear2.", "attn.to_out."),
+    ("norm.query_norm.", "attn.norm_q."),
+    ("norm.key_norm.", "attn.norm_k."),
+];
+const FLUX2_REST: Table = &[
+    ("img_in.", "x_embedder."),
+    ("txt_in.", "context_embedder."),
+    (
+        "time_in.in_layer.",
+        "time_guidance_embed.timestep_embedder.linear_1.",
+    ),
+    (
+        "time_in.out_layer.",
+        "time_guidance_embed.timestep_embedder.linear_2.",
+    ),
+    (
+        "guidance_in.in_layer.",
+        "time_guidance_embed.guidance_embedder.linear_1.",
+    ),
+    (
+        "guidance_in.out_layer.",
+        "time_guidance_embed.guidance_embedder.linear_2.",
+    ),
+    (
+        "double_stream_modulation_img.lin.",
+        "double_stream_modulation_img.linear.",
+    ),
+    (
+        "double_stream_modulation_txt.lin.",
+        "double_stream_modulation_txt.linear.",
+    ),
+    (
+        "single_stream_modulation.lin.",
+        "single_stream_modulation.linear.",
+    ),
+    ("final_layer.linear.", "proj_out."),
+    ("final_layer.adaLN_modulation.1.", "norm_out.linear."),
+];
+
 /// Chroma's network for scales, shifts and gates.
 const CHROMA_SMALL: &str = "distilled_guidance_layer";
 
@@ -235,6 +291,33 @@ pub fn flux(file: &Weights) -> Weights {
         true => renamed(file, FLUX_REST),
         false => file.clone(),
     }
+}
+
+/// FLUX.2's tensors under diffusers' names.
+pub fn flux2(file: &Weights) -> Weights {
+    if !file.contains("img_in.weight") {
+        return file.clone();
+    }
+    let mut weights = file.renamed(|name| {
+        let block = [
+            ("double_blocks.", "transformer_blocks", FLUX2_DOUBLE),
+            ("single_blocks.", "single_transformer_blocks", FLUX2_SINGLE),
+        ];
+        let block = block.iter().find_map(|(old, new, table)| {
+            let (number, layer) = name.strip_prefix(old)?.split_once('.')?;
+            Some(format!("{new}.{number}.{}", with_prefix(layer, table)?))
+        });
+        let name = block.or_else(|| with_prefix(name, FLUX2_REST))?;
+        Some(match name.strip_suffix(".scale") {
+            Some(norm) => format!("{norm}.weight"),
+            None => name,
+        })
+    });
+    for (mark, parts) in STACKS {
+        unstack(&mut weights, mark, parts);
+    }
+    swap_halves(&mut weights, "norm_out.linear");
+    weights
 }
 
 /// Chroma's tensors under diffusers' names.

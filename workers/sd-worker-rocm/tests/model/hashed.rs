@@ -26,7 +26,8 @@ pub fn uniform(name: &str, count: usize) -> Vec<f32> {
 /// The weight of this name and shape.
 pub fn weight(prefix: &str, name: &str, shape: &[usize]) -> Tensor {
     let count: usize = shape.iter().product();
-    let fan_in: usize = shape[1..].iter().product();
+    // Counters have no dimensions.
+    let fan_in: usize = shape.iter().skip(1).product();
     let scale = (3.0 / fan_in as f64).sqrt() as f32;
     let full = format!("{prefix}.{name}");
     let values = uniform(&full, count).into_iter().map(|u| {

@@ -9,6 +9,7 @@ mod editing;
 mod float8;
 mod float8_files;
 mod flux;
+mod flux2;
 mod hashed;
 mod language;
 mod language_files;

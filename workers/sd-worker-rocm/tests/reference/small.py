@@ -56,6 +56,7 @@ TOKENIZERS = {
     'clip': tokenizer_json([BOS, EOS], '</w>', template((BOS, 0), ('A', None), (EOS, 1))),
     't5': tokenizer_json(['<pad>', '</s>'], template=template(('A', None), ('</s>', 1))),
     'qwen': tokenizer_json(['<|endoftext|>', '<|im_start|>', '<|im_end|>']),
+    'mistral': tokenizer_json(['<unk>', '<s>', '</s>', '[INST]', '[/INST]', '[SYSTEM_PROMPT]', '[/SYSTEM_PROMPT]', '<pad>'], template=template(('<s>', 1), ('A', None))),
 }
 CHAT = ("{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
         "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}")

@@ -76,7 +76,8 @@ impl HeadNorm {
         }))
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    /// `x`, `(batch, tokens, heads * size)`, with each head normalised.
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let (batch, tokens, width) = x.dims3()?;
         let size = self.weight.dim(0)?;
         let heads = x.reshape((batch, tokens, width / size, size))?;

@@ -5,6 +5,7 @@ pub mod blocks;
 pub mod chroma;
 pub mod experts;
 pub mod flux;
+pub mod flux2;
 pub mod hidream;
 pub mod lumina2;
 pub mod qwen_image;

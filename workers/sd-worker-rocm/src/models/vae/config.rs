@@ -33,6 +33,8 @@ pub struct VaeConfig {
     pub use_post_quant_conv: bool,
     /// Whether 16-bit floats overflow in it.
     pub force_upcast: bool,
+    /// Channels of the decoder's blocks, where they are others.
+    pub decoder_block_out_channels: Option<Vec<usize>>,
     pub(crate) mid_block_add_attention: bool,
     pub(crate) act_fn: String,
     pub(crate) down_block_types: Vec<String>,
@@ -55,6 +57,7 @@ impl Default for VaeConfig {
             use_quant_conv: true,
             use_post_quant_conv: true,
             force_upcast: true,
+            decoder_block_out_channels: None,
             mid_block_add_attention: true,
             act_fn: "silu".to_string(),
             down_block_types: Vec::new(),
@@ -78,7 +81,8 @@ impl VaeConfig {
             ],
             1024,
         )?;
-        for channels in &self.block_out_channels {
+        let decoder = self.decoder_block_out_channels.iter().flatten();
+        for channels in self.block_out_channels.iter().chain(decoder) {
             within(&[("block_out_channels", *channels)], 1 << 16)?;
             if !channels.is_multiple_of(self.norm_num_groups) {
                 return Err(format!(
@@ -86,6 +90,11 @@ impl VaeConfig {
                     self.norm_num_groups
                 ));
             }
+        }
+        if self.of_decoder().block_out_channels.len() != self.block_out_channels.len() {
+            return Err(
+                "decoder_block_out_channels are not as many as block_out_channels".to_string(),
+            );
         }
         if self.in_channels != 3 || self.out_channels != 3 {
             return Err("only pictures of 3 channels are implemented".to_string());
@@ -132,6 +141,15 @@ impl VaeConfig {
                     .collect()
             }
             _ => vec![(scale, -self.shift_factor.unwrap_or(0.0) * scale)],
+        }
+    }
+
+    /// The settings of the decoder alone.
+    pub(super) fn of_decoder(&self) -> Self {
+        let channels = self.decoder_block_out_channels.as_ref();
+        Self {
+            block_out_channels: channels.unwrap_or(&self.block_out_channels).clone(),
+            ..self.clone()
         }
     }
 

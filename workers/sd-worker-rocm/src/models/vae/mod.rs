@@ -4,6 +4,7 @@ mod blocks;
 pub mod config;
 mod decoder;
 mod encoder;
+pub mod patched;
 pub mod tiles;
 
 pub use config::VaeConfig;
@@ -52,7 +53,7 @@ impl Vae {
                 )?),
                 false => None,
             },
-            decoder: Decoder::new(vb.pp("decoder"), config)?,
+            decoder: Decoder::new(vb.pp("decoder"), &config.of_decoder())?,
             post_quant: match config.use_post_quant_conv {
                 true => Some(conv(vb.pp("post_quant_conv"), latents, latents, 1, 1, 0)?),
                 false => None,

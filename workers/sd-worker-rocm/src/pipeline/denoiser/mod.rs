@@ -77,6 +77,14 @@ impl Denoiser {
         }
     }
 
+    /// Whether pictures to look at are cut to whole patches instead of scaled.
+    pub fn cuts_references(&self) -> bool {
+        match self {
+            Self::UNet(_) => false,
+            Self::Transformer(transformer) => transformer.family().cuts_references(),
+        }
+    }
+
     /// What a network for inpainting sees of a mask in pixels and of the masked picture's latents.
     ///
     /// # Errors

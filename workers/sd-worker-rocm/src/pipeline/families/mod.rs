@@ -12,6 +12,7 @@
 
 mod chroma;
 mod flux;
+mod flux2;
 mod lumina2;
 mod qwen_image;
 mod sd3;
@@ -35,6 +36,7 @@ use worker::Result;
 /// All families, each before those whose marks its files have, too.
 pub const FAMILIES: &[Row] = &[
     chroma::ROW,
+    flux2::ROW,
     flux::ROW,
     sd3::ROW,
     qwen_image::ROW,
@@ -150,6 +152,11 @@ pub trait TransformerFamily: Debug + Send + Sync {
         _factor: usize,
     ) -> (usize, usize) {
         (request.width, request.height)
+    }
+
+    /// Whether what makes such a picture no whole number of patches is cut off on all sides, instead of scaling it.
+    fn cuts_references(&self) -> bool {
+        false
     }
 
     /// Whether the network sees the mask and what it leaves of the picture.

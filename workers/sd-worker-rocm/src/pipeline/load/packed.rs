@@ -29,13 +29,9 @@ impl TransformerModel {
         }
         let vae = match &options.vae {
             Some(path) => open_vae(path, family.family())?,
-            None => {
-                let own = ldm::vae(&packed.vae, family.family());
-                let (config, weights) = own.ok_or_else(|| {
-                    bad("the file has no complete VAE; give one with --vae".to_string())
-                })?;
-                (config.into(), weights)
-            }
+            None => ldm::codec(&packed.vae, family.family()).ok_or_else(|| {
+                bad("the file has no complete VAE; give one with --vae".to_string())
+            })?,
         };
         vae.0.check().map_err(bad)?;
         let source = TextSource::File(Beside {

@@ -57,7 +57,7 @@ pub(super) fn open_vae_part(part: &Part) -> Result<(CodecConfig, Weights)> {
     let config = CodecConfig::of_class(part.config()?).map_err(|e| part.bad_config(e))?;
     let weights = part.weights()?.expanded();
     let weights = match &config {
-        CodecConfig::Kl(_) => ldm::modern_vae_names(&weights),
+        CodecConfig::Kl(_) | CodecConfig::Patched(_) => ldm::modern_vae_names(&weights),
         CodecConfig::Wan(_) => weights,
     };
     Ok((config, weights))
@@ -73,8 +73,7 @@ pub(super) fn open_vae(path: &Path, family: Family) -> Result<(CodecConfig, Weig
         true => weights.under("first_stage_model."),
         false => weights,
     };
-    let vae = ldm::vae(&weights, family).map(|(config, weights)| (config.into(), weights));
-    vae.ok_or_else(|| Error::BadModel {
+    ldm::codec(&weights, family).ok_or_else(|| Error::BadModel {
         path: path.to_path_buf(),
         reason: "this is not a VAE under the original's names; give a folder with config.json for diffusers' names".to_string(),
     })

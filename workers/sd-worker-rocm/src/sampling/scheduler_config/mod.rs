@@ -296,6 +296,7 @@ impl Config {
         };
         let sound = match shift {
             Shift::Fixed(s) => s.is_finite() && s > 0.0,
+            Shift::Empirical { .. } => true,
             Shift::Dynamic {
                 linear: _,
                 base,

@@ -15,7 +15,7 @@ mod vae;
 
 pub use text::{clip_config, Tower};
 pub use unet::{controlnet, unet_name};
-pub use vae::{modern_vae_names, vae};
+pub use vae::{codec, modern_vae_names, vae};
 
 use super::Weights;
 use crate::info::Family;

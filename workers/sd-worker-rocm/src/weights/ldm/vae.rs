@@ -1,8 +1,68 @@
 //! Autoencoders of single files.
 
 use crate::info::Family;
+use crate::models::codec::CodecConfig;
+use crate::models::vae::patched::PatchedVaeConfig;
 use crate::models::vae::VaeConfig;
 use crate::weights::Weights;
+
+/// The autoencoder of a single file or of a file of its own, of whatever kind it is.
+pub fn codec(file: &Weights, family: Family) -> Option<(CodecConfig, Weights)> {
+    if !file.contains("bn.running_mean") {
+        return vae(file, family).map(|(config, weights)| (config.into(), weights));
+    }
+    // FLUX.2's, whose statistics both kinds of files name alike.
+    let ours = file.contains("decoder.up_blocks.0.resnets.0.conv1.weight");
+    let (vae, weights) = match ours {
+        true => (of_diffusers(file)?, file.clone().expanded()),
+        false => {
+            // The original has these inside of its two halves.
+            let moved = file.renamed(|name| {
+                let inside = [
+                    ("encoder.quant_conv.", "quant_conv."),
+                    ("decoder.post_quant_conv.", "post_quant_conv."),
+                ];
+                let moved = inside
+                    .iter()
+                    .find_map(|(old, new)| Some(format!("{new}{}", name.strip_prefix(old)?)));
+                Some(moved.unwrap_or_else(|| name.to_string()))
+            });
+            let (config, mut weights) = vae(&moved, family)?;
+            weights.extend(file.renamed(|name| name.starts_with("bn.").then(|| name.to_string())));
+            (config, weights)
+        }
+    };
+    let config = PatchedVaeConfig::of(vae);
+    Some((CodecConfig::Patched(config), weights))
+}
+
+/// The settings of an autoencoder under diffusers' names, as far as tensors tell them.
+fn of_diffusers(file: &Weights) -> Option<VaeConfig> {
+    let widths = |side: &str| -> Vec<usize> {
+        (0..16)
+            .map_while(|i| file.shape(&format!("{side}.{i}.resnets.0.conv2.weight")))
+            .filter_map(|shape| shape.first().copied())
+            .collect()
+    };
+    let (encoder, mut decoder) = (widths("encoder.down_blocks"), widths("decoder.up_blocks"));
+    decoder.reverse();
+    let layers = (0..16)
+        .take_while(|j| file.contains(&format!("decoder.up_blocks.0.resnets.{j}.conv1.weight")))
+        .count();
+    Some(VaeConfig {
+        latent_channels: *file.shape("decoder.conv_in.weight")?.get(1)?,
+        block_out_channels: if encoder.is_empty() {
+            decoder.clone()
+        } else {
+            encoder
+        },
+        decoder_block_out_channels: Some(decoder),
+        layers_per_block: layers.checked_sub(1)?,
+        use_quant_conv: file.contains("quant_conv.weight"),
+        use_post_quant_conv: file.contains("post_quant_conv.weight"),
+        ..VaeConfig::default()
+    })
+}
 
 /// A family's autoencoder, which lies under `first_stage_model` or in a file of its own. It never computes with 8-bit
 /// floats.
@@ -23,6 +83,8 @@ pub fn vae(original: &Weights, family: Family) -> Option<(VaeConfig, Weights)> {
     let (scaling_factor, shift_factor) = match family {
         Family::Sd1 | Family::Sd2 => (0.18215, None),
         Family::Sdxl => (0.13025, None),
+        // Its latents are brought to their spread otherwise.
+        Family::Flux2 => (1.0, None),
         Family::Sd3 => (1.5305, Some(0.0609)),
         // Qwen-Image's is of another kind.
         Family::Flux | Family::Chroma | Family::ZImage | Family::Lumina2 | Family::QwenImage => {
