@@ -26,6 +26,36 @@ pub enum Family {
     QwenImage,
     /// Lumina Image 2.
     Lumina2,
+    /// Wan 2.1 and 2.2.
+    Wan,
+}
+
+/// Whether a model takes something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Takes {
+    /// It has no place for it.
+    Never,
+    /// With it or without.
+    May,
+    /// It makes nothing without.
+    Must,
+}
+
+/// What videos a model makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VideoInfo {
+    /// Frames a latent: there are a multiple of it, and one frame more.
+    pub time_factor: usize,
+    /// Frames of a request that does not say how many.
+    pub frames: usize,
+    /// Frames a second of a request that does not say how many.
+    pub fps: usize,
+    /// A picture as the first frame.
+    pub first: Takes,
+    /// A picture as the last frame, beside the first.
+    pub last: Takes,
+    /// Whether late steps are another network's, which may have a guidance of its own.
+    pub late: bool,
 }
 
 impl Family {
@@ -70,6 +100,8 @@ pub struct Defaults {
     /// The scheduler that the model's configuration names, where it is not implemented: `sampler` is then no
     /// substitute, a request must name one.
     pub unknown_scheduler: Option<String>,
+    /// Its videos, if it makes such.
+    pub video: Option<VideoInfo>,
 }
 
 impl Defaults {

@@ -17,6 +17,7 @@
 //! | [`parameters`]         | the text in pictures that says how they were made                                     |
 //! | [`image_io`]           | pictures in and out of files and requests                                             |
 //! | [`upscale`]            | pictures made larger                                                                  |
+//! | [`video`]              | videos as files                                                                       |
 //! | [`kernels`]            | what models use of the kernels, to be compiled ahead                                  |
 //! | [`jobs`]               | a bounded queue before one model                                                      |
 //! | [`cli`]                | the command line                                                                      |
@@ -42,4 +43,5 @@ pub mod sampling;
 pub mod server;
 pub mod textual_inversion;
 pub mod upscale;
+pub mod video;
 pub mod weights;

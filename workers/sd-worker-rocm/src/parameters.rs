@@ -82,6 +82,13 @@ impl Parameters {
                 settings.push((name, score.to_string()));
             }
         }
+        if let Some(video) = request.video.as_ref().filter(|video| video.frames > 1) {
+            settings.push(("Frames", video.frames.to_string()));
+            settings.push(("FPS", video.fps.to_string()));
+            if let Some(guidance) = video.late_guidance {
+                settings.push(("Late CFG scale", guidance.to_string()));
+            }
+        }
         if request.clip_skip > 1 {
             settings.push(("Clip skip", request.clip_skip.to_string()));
         }

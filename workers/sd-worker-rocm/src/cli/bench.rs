@@ -38,7 +38,7 @@ impl BenchArgs {
         let devices = loaded.devices_as_json();
         // Of several that are the same, one is measured.
         let pipeline = &mut loaded.models[0].pipeline;
-        let request = self.request.request(&self.prompt, &info)?;
+        let request = self.request.request(&self.prompt, &info, None)?;
         let interrupt = Interrupt::install()?;
         let mut runs = Vec::new();
         for i in 0..=self.runs {

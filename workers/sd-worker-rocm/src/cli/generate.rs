@@ -9,11 +9,12 @@ use crate::info::ModelInfo;
 use crate::parameters::Parameters;
 use crate::pipeline::{Generated, Progress, Stage};
 use crate::request::ImageRequest;
+use crate::video::VideoFormat;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::{IsTerminal, Read};
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 use worker::cli::log::tell;
 use worker::cli::output::print_line;
@@ -41,9 +42,9 @@ pub struct GenerateArgs {
     #[arg(long, default_value = "outputs", value_name = "DIR")]
     output_dir: PathBuf,
 
-    /// png, jpeg or webp; the ending of --output counts more.
-    #[arg(long, default_value = "png", value_parser = Format::from_name)]
-    format: Format,
+    /// png, jpeg or webp, for videos mp4, webp or gif; the ending of --output counts more. Png or mp4 if absent.
+    #[arg(long, value_parser = FileFormat::from_name, value_name = "NAME")]
+    format: Option<FileFormat>,
 
     /// Quality of JPEG, 1 to 100.
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "N")]
@@ -61,14 +62,16 @@ impl GenerateArgs {
             prompt => prompt,
         };
         let format = match &self.output {
-            Some(path) => Format::of_path(path)?,
+            Some(path) => Some(FileFormat::of_path(path)?),
             None => self.format,
         };
         let start = Instant::now();
         let mut loaded = self.model.load()?;
         let load = start.elapsed();
         let info = loaded.info().clone();
-        let request = self.request.request(&prompt, &info)?;
+        let of_videos = format.and_then(|format| format.of_model(&info));
+        let request = self.request.request(&prompt, &info, of_videos)?;
+        let extension = FileFormat::for_request(format, &request)?;
 
         let interrupt = Interrupt::install()?;
         let bar = Bar::new("");
@@ -86,11 +89,18 @@ impl GenerateArgs {
             return Err(Error::Runtime("interrupted".to_string()));
         }
 
-        let mut files = self.names(&prompt, &generated, format)?.into_iter();
+        let mut files = self.names(&prompt, &generated, extension)?.into_iter();
         let mut written = Vec::new();
-        for (image, seed) in generated.images.iter().zip(&generated.seeds) {
-            let parameters = Parameters::of(&request, *seed, &info).to_string();
-            let bytes = image_io::encode(image, format, self.quality, Some(&parameters))?;
+        for (i, seed) in generated.seeds.iter().enumerate() {
+            let bytes = match (generated.videos.get(i), generated.images.get(i)) {
+                (Some(video), _) => video.clone(),
+                (None, Some(image)) => {
+                    let parameters = Parameters::of(&request, *seed, &info).to_string();
+                    let format = format.and_then(FileFormat::picture).unwrap_or_default();
+                    image_io::encode(image, format, self.quality, Some(&parameters))?
+                }
+                (None, None) => break,
+            };
             if let Some(path) = files.next() {
                 write_file(&path, &bytes)?;
                 written.push((path, *seed));
@@ -120,12 +130,12 @@ impl GenerateArgs {
     }
 
     /// A file for each picture.
-    fn names(&self, prompt: &str, generated: &Generated, format: Format) -> Result<Vec<PathBuf>> {
+    fn names(&self, prompt: &str, generated: &Generated, extension: &str) -> Result<Vec<PathBuf>> {
         let Some(path) = &self.output else {
             let mut folder = OutputFolder::open(&self.output_dir)?;
             let seeds = generated.seeds.iter();
             return Ok(seeds
-                .map(|seed| folder.next(prompt, *seed, format.extension()))
+                .map(|seed| folder.next(prompt, *seed, extension))
                 .collect());
         };
         if generated.images.len() == 1 {
@@ -169,6 +179,8 @@ impl GenerateArgs {
                 "schedule": request.schedule().label(),
                 "rng": request.rng.name(),
                 "clip_skip": request.clip_skip,
+                "frames": request.frames(),
+                "fps": request.video.as_ref().map(|video| video.fps),
             },
             "timings": {
                 "load_ms": load * 1e3,
@@ -183,6 +195,70 @@ impl GenerateArgs {
             },
         });
         print_line(&json.to_string())
+    }
+}
+
+/// A format of pictures, of videos, or of both.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct FileFormat {
+    picture: Option<Format>,
+    video: Option<VideoFormat>,
+    extension: &'static str,
+}
+
+impl FileFormat {
+    /// The format of this name or extension.
+    pub(super) fn from_name(name: &str) -> Result<Self> {
+        let (picture, video) = (Format::from_name(name), VideoFormat::from_name(name));
+        match (picture.ok(), video.ok()) {
+            (None, None) => Err(Error::Usage(format!(
+                "{name:?} is not a format that is written; use png, jpeg or webp, for videos mp4, webp or gif"
+            ))),
+            (picture, video) => Ok(Self {
+                picture,
+                video,
+                extension: match (picture, video) {
+                    (Some(picture), _) => picture.extension(),
+                    (None, video) => video.unwrap_or_default().extension(),
+                },
+            }),
+        }
+    }
+
+    fn of_path(path: &Path) -> Result<Self> {
+        Self::from_name(path.extension().and_then(|e| e.to_str()).unwrap_or(""))
+    }
+
+    /// The format of videos, for a model that makes such.
+    pub(super) fn of_model(self, info: &ModelInfo) -> Option<VideoFormat> {
+        self.video.filter(|_| info.defaults.video.is_some())
+    }
+
+    /// The format of pictures.
+    pub(super) fn picture(self) -> Option<Format> {
+        self.picture
+    }
+
+    /// The extension of a request's files in this format, or in the usual one.
+    pub(super) fn for_request(
+        format: Option<Self>,
+        request: &ImageRequest,
+    ) -> Result<&'static str> {
+        let is_video = request.frames() > 1;
+        match format {
+            None if is_video => Ok(VideoFormat::default().extension()),
+            None => Ok(Format::default().extension()),
+            Some(format) if is_video && format.video.is_none() => Err(Error::Usage(format!(
+                "{} frames are a video, which is written as mp4, webp or gif, not as {}",
+                request.frames(),
+                format.extension
+            ))),
+            Some(format) if !is_video && format.picture.is_none() => Err(Error::Usage(format!(
+                "one frame is a picture, which is written as png, jpeg or webp, not as {}",
+                format.extension
+            ))),
+            Some(format) => Ok(format.extension),
+        }
     }
 }
 

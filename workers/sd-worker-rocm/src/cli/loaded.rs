@@ -172,6 +172,9 @@ fn through(
         if job.state.is_final() {
             return match (job.state, job.outcome, job.failure) {
                 (State::Completed, Some(outcome), _) => Ok(Generated {
+                    videos: (outcome.pictures.iter())
+                        .filter_map(|p| Some(p.video.as_ref()?.0.to_vec()))
+                        .collect(),
                     images: outcome.pictures.iter().map(|p| p.image.clone()).collect(),
                     seeds: outcome.pictures.iter().map(|p| p.seed).collect(),
                     timings: outcome.timings,

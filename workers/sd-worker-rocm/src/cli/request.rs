@@ -9,9 +9,10 @@ use crate::lora::Lora;
 use crate::request::fields::DEFAULT_BATCH;
 use crate::request::{
     Control, InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, Tuning,
-    ValidRequest,
+    ValidRequest, VideoFields,
 };
 use crate::rng::RngKind;
+use crate::video::VideoFormat;
 use clap::builder::BoolishValueParser;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -171,6 +172,26 @@ pub struct RequestArgs {
     #[arg(long, default_value = "stretch", value_parser = Fit::from_name, value_name = "NAME")]
     resize_mode: Fit,
 
+    /// Frames of a video; 1 makes a picture. For models of videos, as all settings of this block.
+    #[arg(long, value_name = "N")]
+    frames: Option<usize>,
+
+    /// Frames a second of a video.
+    #[arg(long, value_name = "N")]
+    fps: Option<usize>,
+
+    /// A picture that a video begins with.
+    #[arg(long, value_name = "FILE")]
+    first_frame: Option<PathBuf>,
+
+    /// A picture that a video ends with.
+    #[arg(long, requires = "first_frame", value_name = "FILE")]
+    last_frame: Option<PathBuf>,
+
+    /// Guidance of the late steps, in models that have a second network for them; --guidance if absent.
+    #[arg(long, value_name = "X")]
+    late_guidance: Option<f64>,
+
     /// A LoRA: a file, or a name in --lora-dir, with its strength and settings as in the prompt's
     /// <lora:NAME:STRENGTH:SETTING=VALUE>: te and unet (strengths of text encoders and denoiser), start, stop (steps, or
     /// shares with a point), blocks (IN04=0.5, up_blocks.1=0). May be given several times.
@@ -252,11 +273,16 @@ impl LoraArg {
 }
 
 impl RequestArgs {
-    /// The request for this prompt.
+    /// The request for this prompt; `format` is that of videos, if it is known.
     ///
     /// # Errors
     /// [`Error::Usage`] for names that do not exist, values out of range and pictures that cannot be read.
-    pub(super) fn request(&self, prompt: &str, info: &ModelInfo) -> Result<ValidRequest> {
+    pub(super) fn request(
+        &self,
+        prompt: &str,
+        info: &ModelInfo,
+        format: Option<VideoFormat>,
+    ) -> Result<ValidRequest> {
         let steps = self.steps.unwrap_or(info.defaults.steps);
         let loras = self.lora.iter().map(|lora| lora.lora(steps));
         let fields = RequestFields {
@@ -277,6 +303,7 @@ impl RequestArgs {
             eta: self.eta,
             tuning: self.tuning.clone(),
             init: self.init()?,
+            video: self.video(format)?,
             references: (self.reference.iter())
                 .map(|path| Ok(image_io::to_rgb(&picture(path)?)))
                 .collect::<Result<_>>()?,
@@ -326,6 +353,21 @@ impl RequestArgs {
             },
             ..InitFields::new(image_io::to_rgb(&image))
         }))
+    }
+
+    fn video(&self, format: Option<VideoFormat>) -> Result<VideoFields> {
+        let read = |path: &Option<PathBuf>| {
+            let picture = path.as_deref().map(picture).transpose()?;
+            Ok::<_, Error>(picture.as_ref().map(image_io::to_rgb))
+        };
+        Ok(VideoFields {
+            frames: self.frames,
+            fps: self.fps,
+            first: read(&self.first_frame)?,
+            last: read(&self.last_frame)?,
+            late_guidance: self.late_guidance,
+            format,
+        })
     }
 
     fn controls(&self) -> Result<Vec<Control>> {

@@ -1,6 +1,7 @@
 //! What is known of a job at a moment.
 
 use crate::pipeline::{Stage, Timings};
+use crate::video::VideoFormat;
 use image::RgbImage;
 use serde::Serialize;
 use std::sync::Arc;
@@ -86,8 +87,10 @@ impl Failure {
 /// A finished picture.
 #[derive(Debug, Clone)]
 pub struct Picture {
-    /// The pixels.
+    /// The pixels; of a video those of its first frame.
     pub image: RgbImage,
+    /// The file of a video, and its format.
+    pub video: Option<(Arc<Vec<u8>>, VideoFormat)>,
     /// Its seed.
     pub seed: u64,
     /// The text that goes into its file.

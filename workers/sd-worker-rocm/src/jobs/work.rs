@@ -543,10 +543,19 @@ fn report(shared: &Shared, own: usize, task: &Task, progress: Progress) -> Contr
 fn outcome(parts: Vec<Generated>, request: &ValidRequest, info: &ModelInfo) -> Outcome {
     let timings = parts.iter().map(|part| part.timings);
     let timings = timings.reduce(Timings::beside).unwrap_or_default();
+    let format = request
+        .video
+        .as_ref()
+        .map_or_else(Default::default, |video| video.format);
     let pictures = parts
         .into_iter()
-        .flat_map(|part| part.images.into_iter().zip(part.seeds))
-        .map(|(image, seed)| Picture {
+        .flat_map(|part| {
+            let videos = part.videos.into_iter().map(Some);
+            let videos = videos.chain(std::iter::repeat(None));
+            part.images.into_iter().zip(part.seeds).zip(videos)
+        })
+        .map(|((image, seed), video)| Picture {
+            video: video.map(|file| (Arc::new(file), format)),
             parameters: Parameters::of(request, seed, info).to_string(),
             image,
             seed,

@@ -8,6 +8,7 @@ use super::place::GuidancePlace;
 use super::start::Start;
 use super::text::{Encoded, Prompt};
 use super::types::{Generated, Progress, Stage, Timings};
+use super::video::with_first;
 use super::Pipeline;
 use crate::editing::Edit;
 use crate::info::Family;
@@ -105,6 +106,21 @@ impl Pipeline {
         let begun = Instant::now();
         let latents = latents.to_device(&self.place.vae);
         let latents = latents.map_err(Error::candle("bringing latents to the VAE"))?;
+        if latents.rank() == 5 {
+            let mut stop = || progress(tell(Stage::Decode, steps, steps));
+            let made = self.videos(&latents, request, &prepared.seeds, &mut stop)?;
+            let Some(made) = made else {
+                return Ok(cancelled(timings));
+            };
+            timings.decode = begun.elapsed();
+            return Ok(Generated {
+                images: made.images,
+                videos: made.files,
+                seeds: prepared.seeds,
+                timings,
+                cancelled: false,
+            });
+        }
         let pictures = self.vae.decode(&latents)?;
         let mut images =
             picture::from_tensor(&pictures).map_err(Error::candle("reading the picture"))?;
@@ -114,6 +130,7 @@ impl Pipeline {
         timings.decode = begun.elapsed();
         Ok(Generated {
             images,
+            videos: Vec::new(),
             seeds: prepared.seeds,
             timings,
             cancelled: false,
@@ -149,6 +166,7 @@ impl Pipeline {
             negative,
             channels,
             references,
+            ends: self.ends(request)?,
         };
         let conditions = conditions.to_device(&self.place.denoiser);
         Ok(Some(Prepared {
@@ -202,9 +220,12 @@ impl Pipeline {
         timings: &mut Timings,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Sampled> {
-        let shape = self
+        let mut shape = self
             .denoiser
             .latents(request, self.latent_channels, self.factor);
+        if self.denoiser.video().is_some() {
+            shape.insert(1, (request.frames() - 1) / self.time_factor + 1);
+        }
         let device = self.place.denoiser.clone();
         let mut noise = BatchNoise::new(request.rng, &prepared.seeds, &shape, &device);
         let share = prepared.refiner.as_ref().map_or(1.0, |(_, share)| *share);
@@ -261,11 +282,11 @@ impl Pipeline {
         let mut steps = SamplerRun::new(&self.schedule, &options)?.part(&self.schedule, turn.part);
         let setting = turn.conditions.setting(request);
         // The second denoiser is the model's, not the refiner's.
-        let other = match turn.from {
-            None => other.or(self.second.as_mut()),
-            Some(_) => None,
-        };
-        let other_device = other.as_ref().map(|other| other.device().clone());
+        let is_own = turn.from.is_none();
+        let mut other = other.filter(|_| is_own);
+        let device_of = |other: &Denoiser| other.device().clone();
+        let own = self.second.as_ref().filter(|_| is_own);
+        let other_device = other.as_deref().or(own).map(device_of);
         let theirs = match &other_device {
             Some(there) => {
                 let conditions = turn.conditions.to_device(there);
@@ -274,12 +295,25 @@ impl Pipeline {
             None => None,
         };
         let theirs = theirs.as_ref().map(|theirs| theirs.setting(request));
-        let halves = match (other, &theirs, &self.place.guidance) {
-            (Some(other), Some(theirs), _) => Halves::With(other, theirs),
-            (_, _, GuidancePlace::InTurn) => Halves::InTurn,
-            _ => Halves::Together,
+        let in_turn = matches!(self.place.guidance, GuidancePlace::InTurn);
+        // Which networks run may change in the middle.
+        let begin = |denoiser: &mut Denoiser, other: Option<&mut Denoiser>, timestep: f64| {
+            denoiser.turn_to(timestep);
+            let halves = match (other, &theirs) {
+                (Some(other), Some(theirs)) => {
+                    other.turn_to(timestep);
+                    Halves::With(other, theirs)
+                }
+                _ if in_turn => Halves::InTurn,
+                _ => Halves::Together,
+            };
+            denoiser.run(&setting, halves, turn.shape)
         };
-        let run = self.denoiser.run(&setting, halves, turn.shape)?;
+        let timestep = steps.level().timestep;
+        let own = self.second.as_mut().filter(|_| is_own);
+        let beside = other.as_deref_mut().or(own);
+        let mut run = begin(&mut self.denoiser, beside, timestep)?;
+        let first_frame = turn.conditions.ends.first.as_ref();
         let start = prepared.start.as_ref();
         let keep = Keep::new(request, start, self.info.inpainting, self.factor, &device);
         let keep = keep.map_err(Error::candle("preparing the mask"))?;
@@ -318,6 +352,13 @@ impl Pipeline {
         let launched = launches();
         let prediction = self.schedule.prediction;
         while !steps.is_done() {
+            let timestep = steps.level().timestep;
+            if self.denoiser.is_past(timestep) {
+                drop(run);
+                let own = self.second.as_mut().filter(|_| is_own);
+                let beside = other.as_deref_mut().or(own);
+                run = begin(&mut self.denoiser, beside, timestep)?;
+            }
             let enqueue = Instant::now();
             let part = Part {
                 step: steps.index(),
@@ -328,7 +369,11 @@ impl Pipeline {
                 &x,
                 &mut |x, level| {
                     evaluations += 1;
-                    let output = run.output(x, level, part)?;
+                    let output = match first_frame {
+                        // It is there from the beginning.
+                        Some(first) => run.output(&with_first(x, first)?, level, part)?,
+                        None => run.output(x, level, part)?,
+                    };
                     let denoised = prediction.denoised(x, &output, level)?;
                     let denoised = match &keep {
                         None => denoised,
@@ -360,6 +405,9 @@ impl Pipeline {
             }
         }
         drop(run);
+        if let Some(first) = first_frame {
+            x = with_first(&x, first).map_err(failed())?;
+        }
         // A refiner has the last word.
         if let Some(keep) = keep.as_ref().filter(|_| steps.index() == total) {
             x = keep.end(&x).map_err(failed())?;

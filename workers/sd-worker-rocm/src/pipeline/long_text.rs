@@ -39,6 +39,8 @@ pub enum Padding {
     Full,
     /// One token of padding, which sees the text and is not seen by it.
     One,
+    /// Rows of zeros behind the encoder, which sees the text alone.
+    Zeros,
 }
 
 /// A language model's files.
@@ -344,14 +346,20 @@ impl LongText {
         }
         let seen = match padding {
             Padding::Full => length,
-            Padding::One => ids.len(),
+            Padding::One | Padding::Zeros => ids.len(),
         };
-        ids.resize(length.min(seen + 1), pad);
+        if padding != Padding::Zeros {
+            ids.resize(length.min(seen + 1), pad);
+        }
         let network = module.network()?;
         let encode = || {
             let tokens = ids.len();
             let ids = Tensor::from_vec(ids, (1, tokens), device)?;
-            network.forward_seeing(&ids, seen)?.to_dtype(DType::F32)
+            let rows = network.forward_seeing(&ids, seen)?.to_dtype(DType::F32)?;
+            match padding {
+                Padding::Zeros => rows.pad_with_zeros(1, 0, length - tokens),
+                Padding::Full | Padding::One => Ok(rows),
+            }
         };
         encode().map_err(Error::candle("encoding the prompt"))
     }

@@ -22,6 +22,8 @@ mod tests;
 mod text;
 mod types;
 mod vae;
+mod video;
+mod vision;
 mod warm_up;
 
 pub use crate::info::{Defaults, Family, ModelInfo, Purpose};
@@ -40,6 +42,7 @@ use module::Module;
 use refiner::Refiner;
 use text::TextStage;
 use vae::VaeStage;
+use vision::VisionStage;
 
 /// A loaded model.
 pub struct Pipeline {
@@ -56,10 +59,14 @@ pub struct Pipeline {
     refiner: Option<Refiner>,
     /// Whether a picture that is a condition has the scale of latents.
     picture_is_scaled: bool,
+    /// What looks at pictures to start from, in models that want that.
+    vision: Option<VisionStage>,
     taesd: Option<Module<Taesd>>,
     latent_channels: usize,
     /// Pixels a latent, each way.
     factor: usize,
+    /// Frames a latent.
+    time_factor: usize,
     options: PipelineOptions,
     /// LoRAs in its networks.
     merged: loras::Merged,

@@ -12,8 +12,16 @@ impl Pipeline {
     /// What the first picture looks like so far.
     pub(super) fn preview(&mut self, denoised: &Tensor) -> Result<RgbImage> {
         let failed = || Error::candle("making a preview");
-        let first = denoised
-            .narrow(0, 0, 1)
+        // Of a video a frame in its middle.
+        let frame = match denoised.rank() {
+            5 => denoised.dim(2).and_then(|frames| {
+                let middle = denoised.narrow(2, frames / 2, 1)?;
+                middle.squeeze(2)?.contiguous()
+            }),
+            _ => Ok(denoised.clone()),
+        };
+        let first = frame
+            .and_then(|frame| frame.narrow(0, 0, 1))
             .and_then(|first| first.to_device(&self.place.vae))
             .map_err(failed())?;
         let pixels = match &mut self.taesd {

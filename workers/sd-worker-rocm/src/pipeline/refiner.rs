@@ -1,5 +1,6 @@
 //! A second model that does the last steps of a picture.
 
+use super::denoiser::run::Ends;
 use super::denoiser::{Conditions, Denoiser};
 use super::text::TextStage;
 use super::Pipeline;
@@ -52,6 +53,7 @@ impl Pipeline {
             negative,
             channels: None,
             references: Vec::new(),
+            ends: Ends::default(),
         };
         let conditions = conditions.to_device(&self.place.denoiser);
         let conditions = conditions.map_err(Error::candle("bringing prompts to the refiner"));

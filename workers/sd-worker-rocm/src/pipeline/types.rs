@@ -122,6 +122,8 @@ impl Timings {
 pub struct Generated {
     /// The pictures; none if cancelled.
     pub images: Vec<RgbImage>,
+    /// The videos as files of the format that was asked for, if such were; `images` then has the first frame of each.
+    pub videos: Vec<Vec<u8>>,
     /// The seed of each picture.
     pub seeds: Vec<u64>,
     /// Where the time went.

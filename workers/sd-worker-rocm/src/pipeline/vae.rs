@@ -1,10 +1,14 @@
 //! Pictures to latents and back, with what keeps that from failing.
 
 use super::module::Module;
+use super::picture;
 use super::types::Switch;
 use crate::models::codec::{CodecConfig, LatentCodec};
+use crate::video::{VideoFile, VideoWriter};
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
+use image::RgbImage;
+use std::ops::ControlFlow;
 use worker::{Error, Result};
 
 /// Latents (height times width) from which a picture is decoded in tiles unless told otherwise: a picture of 1024x1024
@@ -78,6 +82,81 @@ impl VaeStage {
         pictures
     }
 
+    /// The first frame of one video's latents as the denoiser has them, `(channels, frames, height, width)`, and all of
+    /// them as a file, if one is asked for: only the frames of one latent are there at a time. `None` if `stop` said so
+    /// on the way.
+    ///
+    /// # Errors
+    /// If it is an autoencoder of pictures, the file cannot be written, or the device fails.
+    pub fn decode_video(
+        &mut self,
+        latents: &Tensor,
+        file: Option<VideoFile>,
+        stop: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Option<(RgbImage, Option<Vec<u8>>)>> {
+        let mut frames = self.frames_once(latents, file.as_ref(), stop);
+        if matches!(frames, Ok(Frames::NotFinite)) {
+            // As for pictures, from the first frame on.
+            frames = match self.module.set_dtype(DType::F32) {
+                Ok(()) => self.frames_once(latents, file.as_ref(), stop),
+                Err(e) => Err(e),
+            };
+        }
+        self.module.rest();
+        match frames? {
+            Frames::All(first, writer) => {
+                let file = writer.map(|writer| writer.finish()).transpose()?;
+                Ok(Some((first, file)))
+            }
+            Frames::Stopped => Ok(None),
+            Frames::NotFinite => Err(Error::Runtime(
+                "the VAE's frames are not numbers".to_string(),
+            )),
+        }
+    }
+
+    fn frames_once(
+        &mut self,
+        latents: &Tensor,
+        file: Option<&VideoFile>,
+        stop: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<Frames> {
+        let failed = || Error::candle("decoding the video");
+        let vae = self.module.network()?;
+        let (_, _, height, width) = latents.dims4().map_err(failed())?;
+        let checked = self.module.dtype() == DType::F16;
+        let mut writer = file.map(VideoFile::begin).transpose()?;
+        let (mut first, mut written) = (None, Ok(()));
+        let (mut finite, mut stopped) = (true, false);
+        let mut take = |chunk: Tensor| {
+            finite = !checked || is_finite(&chunk)?;
+            for frame in picture::from_tensor(&chunk.affine(0.5, 0.5)?)? {
+                if let (Some(writer), Ok(())) = (&mut writer, &written) {
+                    written = writer.push(&frame);
+                }
+                first.get_or_insert(frame);
+            }
+            stopped = stop().is_break();
+            Ok(match finite && !stopped && written.is_ok() {
+                true => ControlFlow::Continue(()),
+                false => ControlFlow::Break(()),
+            })
+        };
+        vae.decode_video(latents, self.tile(height, width), &mut take)
+            .map_err(failed())?;
+        if !finite {
+            return Ok(Frames::NotFinite);
+        }
+        if stopped {
+            return Ok(Frames::Stopped);
+        }
+        written?;
+        match first {
+            Some(first) => Ok(Frames::All(first, writer)),
+            None => Err(Error::Runtime("a video without frames".to_string())),
+        }
+    }
+
     /// Whether the network has given its memory on the device back.
     #[cfg(all(test, feature = "built-in-model"))]
     pub fn is_resting(&self) -> bool {
@@ -110,6 +189,15 @@ impl VaeStage {
         };
         tiled.then_some(TILE)
     }
+}
+
+/// What became of a video.
+enum Frames {
+    /// The first, and the file that has all.
+    All(RgbImage, Option<Box<dyn VideoWriter>>),
+    Stopped,
+    /// Numbers exceeded 16 bits.
+    NotFinite,
 }
 
 /// Whether all are finite numbers. Waits for the device.

@@ -3,13 +3,14 @@
 use super::limits::InvalidRequest;
 use super::seed::random_seed;
 use super::tuning::Tuning;
-use super::types::{Control, ImageRequest, Init, MicroConditions};
+use super::types::{Control, ImageRequest, Init, MicroConditions, VideoRequest};
 use crate::editing::{Editing, Sides};
 use crate::info::Defaults;
 use crate::lora::Lora;
 use crate::prompt::lora::take_loras;
 use crate::rng::RngKind;
 use crate::sampling::{Sampler, Schedule};
+use crate::video::VideoFormat;
 use image::{GrayImage, RgbImage};
 
 /// Pictures of a request that does not say how many.
@@ -28,6 +29,8 @@ pub struct InterfaceDefaults {
     pub strength_in_mask: f64,
     /// Standard deviation in pixels by which a mask is softened.
     pub mask_blur: f64,
+    /// Whether a model of videos makes one of a request that says nothing of it.
+    pub videos: bool,
 }
 
 impl InterfaceDefaults {
@@ -36,6 +39,7 @@ impl InterfaceDefaults {
         strength: 0.8,
         strength_in_mask: 0.8,
         mask_blur: 0.0,
+        videos: true,
     };
 
     /// OpenAI's edits, which have no such settings: without a mask the picture is kept in outline, within a mask all is
@@ -44,6 +48,7 @@ impl InterfaceDefaults {
         strength: 0.8,
         strength_in_mask: 1.0,
         mask_blur: 0.0,
+        videos: false,
     };
 
     /// AUTOMATIC1111's web UI, as its API documents them.
@@ -51,6 +56,7 @@ impl InterfaceDefaults {
         strength: 0.75,
         strength_in_mask: 0.75,
         mask_blur: 4.0,
+        videos: false,
     };
 }
 
@@ -88,6 +94,52 @@ impl InitFields {
             transparency: None,
             mask_from_alpha: false,
         }
+    }
+}
+
+/// What a client said of a video; the fields are those of [`VideoRequest`].
+#[derive(Debug, Clone, Default)]
+pub struct VideoFields {
+    /// Frames.
+    pub frames: Option<usize>,
+    /// Frames a second.
+    pub fps: Option<usize>,
+    /// The first frame.
+    pub first: Option<RgbImage>,
+    /// The last frame.
+    pub last: Option<RgbImage>,
+    /// Guidance of the late steps.
+    pub late_guidance: Option<f64>,
+    /// How it is written.
+    pub format: Option<VideoFormat>,
+}
+
+impl VideoFields {
+    fn is_empty(&self) -> bool {
+        self.frames.is_none()
+            && self.fps.is_none()
+            && self.first.is_none()
+            && self.last.is_none()
+            && self.late_guidance.is_none()
+            && self.format.is_none()
+    }
+
+    /// A picture where nothing was said, unless the interface is one of videos and the model makes such.
+    fn build(self, model: &Defaults, interface: &InterfaceDefaults) -> Option<VideoRequest> {
+        if self.is_empty() && !(interface.videos && model.video.is_some()) {
+            return None;
+        }
+        let (frames, fps) = model
+            .video
+            .map_or((1, 1), |video| (video.frames, video.fps));
+        Some(VideoRequest {
+            frames: self.frames.unwrap_or(frames),
+            fps: self.fps.unwrap_or(fps),
+            first: self.first,
+            last: self.last,
+            late_guidance: self.late_guidance,
+            format: self.format.unwrap_or_default(),
+        })
     }
 }
 
@@ -140,6 +192,8 @@ pub struct RequestFields {
     pub micro: MicroConditions,
     /// Share of the steps at which the refiner takes over.
     pub refiner_start: Option<f64>,
+    /// A video.
+    pub video: VideoFields,
     /// LoRAs, besides those in the prompt.
     pub loras: Vec<Lora>,
     /// ControlNets.
@@ -200,6 +254,7 @@ impl RequestFields {
             depth: self.depth,
             micro: self.micro,
             refiner_start: self.refiner_start,
+            video: self.video.build(model, interface),
             loras,
             controls: self.controls,
             preview_every: self.preview_every.unwrap_or(0),
@@ -302,6 +357,7 @@ mod tests {
         schedule: Some(Schedule::Discrete),
         strength: None,
         unknown_scheduler: None,
+        video: None,
     };
 
     fn build(fields: RequestFields, interface: &InterfaceDefaults) -> ImageRequest {

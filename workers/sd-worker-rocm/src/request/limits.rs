@@ -1,9 +1,9 @@
 //! What is too much, and the one check of a request.
 
-use super::types::{ImageRequest, Init, MicroConditions};
+use super::types::{ImageRequest, Init, MicroConditions, VideoRequest};
 use crate::editing::{Editing, Fill, Fit};
 use crate::image_io::DecodeLimits;
-use crate::info::{Family, ModelInfo, Purpose};
+use crate::info::{Family, ModelInfo, Purpose, Takes, VideoInfo};
 use crate::prompt::tokenizer::MAX_PROMPT_BYTES;
 use crate::sampling::scheduler_config::MAX_TRAIN_STEPS;
 use image::RgbImage;
@@ -26,6 +26,8 @@ const IMAGE_GUIDANCE: RangeInclusive<f64> = 1.0..=100.0;
 const TOLD_SIDE: RangeInclusive<usize> = 0..=1 << 20;
 /// Scores of beauty.
 const SCORE: RangeInclusive<f64> = 0.0..=10.0;
+/// Frames a second.
+const FPS: RangeInclusive<usize> = 1..=120;
 /// Shares.
 const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
@@ -38,6 +40,10 @@ pub struct Limits {
     pub max_side: usize,
     /// Pixels of a picture.
     pub max_pixels: usize,
+    /// Frames of a video.
+    pub max_frames: usize,
+    /// Pixels of all frames of a request's videos.
+    pub max_video_pixels: usize,
     /// Sampler steps.
     pub max_steps: usize,
     /// Guidance.
@@ -60,6 +66,8 @@ impl Limits {
         min_side: 1,
         max_side: 1 << 14,
         max_pixels: 1 << 28,
+        max_frames: 1 << 12,
+        max_video_pixels: 1 << 32,
         max_steps: MAX_TRAIN_STEPS,
         max_guidance: 1000.0,
         max_batch: 64,
@@ -77,6 +85,8 @@ impl Default for Limits {
             min_side: 256,
             max_side: 2048,
             max_pixels: 2048 * 2048,
+            max_frames: 257,
+            max_video_pixels: 1 << 28,
             max_steps: 150,
             max_guidance: 30.0,
             max_batch: 8,
@@ -183,6 +193,7 @@ impl ImageRequest {
             within("mask_blur", "mask_blur", init.mask_blur, MASK_BLUR)?;
             check_editing(init, limits)?;
         }
+        self.check_video(info, limits)?;
         let count = self.loras.len();
         within("loras", "the number of LoRAs", count, 0..=limits.max_loras)?;
         for lora in &self.loras {
@@ -328,6 +339,93 @@ impl ImageRequest {
                     "no refiner was loaded with the model (--refiner)",
                 );
             }
+        }
+        Ok(())
+    }
+
+    fn check_video(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {
+        let invalid = |field, message: &str| Err(InvalidRequest::new(field, message));
+        let of = match (&info.defaults.video, &self.video) {
+            (None, None) => return Ok(()),
+            (None, Some(_)) => return invalid("frames", "the model makes pictures, not videos"),
+            (Some(of), video) => {
+                self.check_ends(of, video.as_ref())?;
+                of
+            }
+        };
+        if self.init.is_some() {
+            return invalid(
+                "init_image",
+                "a model of videos starts from a first frame (first_frame), not from init_image",
+            );
+        }
+        let Some(video) = &self.video else {
+            return Ok(());
+        };
+        within("frames", "frames", video.frames, 1..=limits.max_frames)?;
+        within("fps", "fps", video.fps, FPS)?;
+        if !(video.frames - 1).is_multiple_of(of.time_factor) {
+            let below = (video.frames - 1) / of.time_factor * of.time_factor + 1;
+            return Err(InvalidRequest::new(
+                "frames",
+                format!(
+                    "frames is {}; it must be one more than a multiple of {}, such as {below} or {}",
+                    video.frames,
+                    of.time_factor,
+                    below + of.time_factor
+                ),
+            ));
+        }
+        let pixels = [self.width, self.height, video.frames, self.batch];
+        let pixels = pixels.iter().try_fold(1usize, |all, n| all.checked_mul(*n));
+        if pixels.is_none_or(|pixels| pixels > limits.max_video_pixels) {
+            return Err(InvalidRequest::new(
+                "frames",
+                format!(
+                    "{} times {} frames of {} x {} are more than {} pixels",
+                    self.batch, video.frames, self.width, self.height, limits.max_video_pixels
+                ),
+            ));
+        }
+        if let Some(guidance) = video.late_guidance {
+            let range = 0.0..=limits.max_guidance;
+            within("late_guidance", "late guidance", guidance, range)?;
+            if !of.late {
+                return invalid(
+                    "late_guidance",
+                    "late_guidance is for models with a second network for late steps",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the frames that are given are those that the model takes.
+    fn check_ends(
+        &self,
+        of: &VideoInfo,
+        video: Option<&VideoRequest>,
+    ) -> Result<(), InvalidRequest> {
+        let given = |of: fn(&VideoRequest) -> bool| video.is_some_and(of);
+        let (first, last) = (given(|v| v.first.is_some()), given(|v| v.last.is_some()));
+        for (field, takes, given) in [
+            ("first_frame", of.first, first),
+            ("last_frame", of.last, last),
+        ] {
+            let wrong = match (takes, given) {
+                (Takes::Never, true) => "the model has no place for it",
+                (Takes::Must, false) => "the model makes videos of a picture, which is missing",
+                _ => continue,
+            };
+            return Err(InvalidRequest::new(field, format!("{field}: {wrong}")));
+        }
+        if last && !first {
+            let message = "last_frame goes with a first_frame only";
+            return Err(InvalidRequest::new("last_frame", message));
+        }
+        if last && given(|video| video.frames < 2) {
+            let message = "one frame cannot be first and last";
+            return Err(InvalidRequest::new("frames", message));
         }
         Ok(())
     }

@@ -16,7 +16,7 @@ pub mod seed;
 pub mod tuning;
 mod types;
 
-pub use fields::{InitFields, InterfaceDefaults, RequestFields};
+pub use fields::{InitFields, InterfaceDefaults, RequestFields, VideoFields};
 pub use limits::{InvalidRequest, Limits, ValidRequest};
 pub use tuning::Tuning;
-pub use types::{Control, ImageRequest, Init, MicroConditions};
+pub use types::{Control, ImageRequest, Init, MicroConditions, VideoRequest};

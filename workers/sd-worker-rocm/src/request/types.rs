@@ -5,6 +5,7 @@ use crate::editing::Editing;
 use crate::lora::Lora;
 use crate::rng::RngKind;
 use crate::sampling::{Sampler, Schedule};
+use crate::video::VideoFormat;
 use image::{GrayImage, RgbImage};
 use std::path::PathBuf;
 
@@ -82,6 +83,23 @@ impl Default for MicroConditions {
     }
 }
 
+/// What a video is to be.
+#[derive(Debug, Clone)]
+pub struct VideoRequest {
+    /// Frames; 1 is a picture.
+    pub frames: usize,
+    /// Frames a second.
+    pub fps: usize,
+    /// The first frame; it is scaled to the size of the request.
+    pub first: Option<RgbImage>,
+    /// The last frame, for models that go from one picture to another.
+    pub last: Option<RgbImage>,
+    /// Guidance of the late steps, where another network makes them; `None` is the request's.
+    pub late_guidance: Option<f64>,
+    /// How it is written.
+    pub format: VideoFormat,
+}
+
 /// One request: `batch` pictures of one prompt.
 #[derive(Debug, Clone)]
 pub struct ImageRequest {
@@ -132,6 +150,8 @@ pub struct ImageRequest {
     pub micro: MicroConditions,
     /// Share of the steps, 0 to 1, at which the refiner takes over; `None` is 0.8 where there is one.
     pub refiner_start: Option<f64>,
+    /// A video instead of a picture.
+    pub video: Option<VideoRequest>,
     /// LoRAs of this request only.
     pub loras: Vec<Lora>,
     /// ControlNets of this request.
@@ -167,6 +187,7 @@ impl Default for ImageRequest {
             depth: None,
             micro: MicroConditions::default(),
             refiner_start: None,
+            video: None,
             loras: Vec::new(),
             controls: Vec::new(),
             preview_every: 0,
@@ -175,6 +196,11 @@ impl Default for ImageRequest {
 }
 
 impl ImageRequest {
+    /// Frames of each of its videos; pictures have one.
+    pub fn frames(&self) -> usize {
+        self.video.as_ref().map_or(1, |video| video.frames)
+    }
+
     /// The schedule that is followed.
     pub fn schedule(&self) -> Schedule {
         self.schedule

@@ -12,8 +12,10 @@ use crate::pipeline::Stage;
 use crate::request::seed::given_seed;
 use crate::request::{
     InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, Tuning, ValidRequest,
+    VideoFields,
 };
 use crate::rng::RngKind;
+use crate::video::VideoFormat;
 use axum::extract::{Path, Query};
 use axum::http::{header, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -114,6 +116,12 @@ pub(super) struct Body {
     negative_aesthetic_score: Option<f64>,
     refiner_start: Option<f64>,
     preview_every: Option<usize>,
+    frames: Option<usize>,
+    fps: Option<usize>,
+    first_frame: Option<String>,
+    last_frame: Option<String>,
+    late_guidance: Option<f64>,
+    video_format: Option<String>,
     #[serde(default)]
     controls: Vec<ControlBody>,
     /// Pictures in base64 that the prompt speaks of.
@@ -213,6 +221,8 @@ impl App {
             None => None,
         };
         let usual = MicroConditions::default();
+        let format = body.video_format.as_deref();
+        let format = format.map(VideoFormat::from_name).transpose();
         let rng = body.rng.as_deref().map(RngKind::from_name).transpose();
         let fields = RequestFields {
             prompt: body.prompt,
@@ -245,6 +255,14 @@ impl App {
                     .unwrap_or(usual.negative_aesthetic_score),
             },
             refiner_start: body.refiner_start,
+            video: VideoFields {
+                frames: body.frames,
+                fps: body.fps,
+                first: self.frame("first_frame", body.first_frame).await?,
+                last: self.frame("last_frame", body.last_frame).await?,
+                late_guidance: body.late_guidance,
+                format: format.map_err(|e| ApiError::field("video_format", e.to_string()))?,
+            },
             loras: body.loras.into_iter().map(Lora::from).collect(),
             controls: self.controls(body.controls).await?,
             preview_every: body.preview_every,
@@ -292,6 +310,7 @@ fn describe(job: &Job) -> Value {
             .map(|picture| {
                 json!({
                     "url": pictures::path(picture, Format::Png, 0),
+                    "video_url": pictures::video_path(picture),
                     "seed": picture.seed,
                     "parameters": picture.parameters,
                 })

@@ -31,10 +31,20 @@ pub(super) fn path(picture: &Picture, format: Format, quality: u8) -> String {
     }
 }
 
+/// The path of a video's file, good as long as its job is kept; `None` for pictures.
+pub(super) fn video_path(picture: &Picture) -> Option<String> {
+    let (_, format) = picture.video.as_ref()?;
+    let (token, extension) = (picture.token.as_str(), format.extension());
+    Some(format!("/v1/pictures/{token}.{extension}?video=true"))
+}
+
 #[derive(Deserialize)]
 struct Quality {
     #[serde(default = "usual_quality")]
     quality: u8,
+    /// The file of a video, of whose format the name ends in, rather than its first frame.
+    #[serde(default)]
+    video: bool,
 }
 
 fn usual_quality() -> u8 {
@@ -44,13 +54,12 @@ fn usual_quality() -> u8 {
 async fn show(
     Model(app): Model<App>,
     Path(name): Path<String>,
-    Query(Quality { quality }): Query<Quality>,
+    Query(Quality { quality, video }): Query<Quality>,
 ) -> Result<Response, ApiError> {
     let unknown = || {
         ApiError::not_found("there is no picture of this name, or its job is so long finished that it was forgotten")
     };
     let (token, extension) = name.rsplit_once('.').ok_or_else(unknown)?;
-    let format = Format::from_name(extension).map_err(|_| unknown())?;
     let outcomes = app.queue().jobs().into_iter().filter_map(|job| job.outcome);
     let found = outcomes
         .filter_map(|outcome| {
@@ -60,9 +69,20 @@ async fn show(
         })
         .next();
     let (outcome, index) = found.ok_or_else(unknown)?;
-    let bytes = encode_one(outcome, index, format, quality).await?;
+    let (bytes, media_type) = if video {
+        let file = outcome.pictures[index].video.as_ref();
+        let file = file.filter(|(_, format)| format.extension() == extension);
+        let (bytes, format) = file.ok_or_else(unknown)?;
+        (bytes.to_vec(), format.media_type())
+    } else {
+        let format = Format::from_name(extension).map_err(|_| unknown())?;
+        (
+            encode_one(outcome, index, format, quality).await?,
+            format.media_type(),
+        )
+    };
     let headers = [
-        (header::CONTENT_TYPE, format.media_type()),
+        (header::CONTENT_TYPE, media_type),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
         // The address opens the picture: it must not travel on as a referrer, nor stay in shared caches.
         (header::REFERRER_POLICY, "no-referrer"),

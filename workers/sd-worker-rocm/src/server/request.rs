@@ -70,6 +70,21 @@ impl App {
         Ok(decoded)
     }
 
+    /// A picture in base64 that a video starts or ends with, if there is one.
+    pub(super) async fn frame(
+        &self,
+        field: &'static str,
+        picture: Option<String>,
+    ) -> Result<Option<RgbImage>, ApiError> {
+        match picture {
+            Some(text) => {
+                let picture = self.decode(field, Upload::Base64(text)).await?;
+                Ok(Some(image_io::to_rgb(&picture)))
+            }
+            None => Ok(None),
+        }
+    }
+
     /// The start of an image-to-image or inpainting request: pictures in base64, each with the name of its field.
     pub(super) async fn init(
         &self,

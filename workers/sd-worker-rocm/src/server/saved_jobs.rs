@@ -15,6 +15,7 @@
 
 use crate::image_io::{self, DecodeLimits, Format};
 use crate::jobs::{Failure, Job, Outcome, Picture, State};
+use crate::video::VideoFormat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::fs::{DirBuilder, File, TryLockError};
@@ -37,6 +38,8 @@ const MAX_JOBS: usize = 10_000;
 const LONGER: u64 = 4;
 /// Longest description of a job that has ended.
 const MAX_DONE: u64 = 1 << 20;
+/// Bytes of a video's file that are read.
+const MAX_VIDEO: u64 = 1 << 30;
 /// Most pictures of a job.
 const MAX_PICTURES: usize = 1024;
 
@@ -335,6 +338,10 @@ impl SavedJobs {
             let bytes = image_io::encode(&picture.image, Format::Png, 0, text)?;
             let path = folder.join(format!("{number}.png"));
             write(&path, &bytes).map_err(Error::io(&path))?;
+            if let Some((bytes, format)) = &picture.video {
+                let path = folder.join(video_name(number, *format));
+                write(&path, bytes).map_err(Error::io(&path))?;
+            }
         }
         let done = Done {
             format: FORMAT,
@@ -404,6 +411,11 @@ fn numbered_name(name: &str) -> Option<(u64, &str)> {
     (is_number && is_id(id)).then_some((number.parse().ok()?, id))
 }
 
+/// The file of a job's video, beside its first frame.
+fn video_name(number: usize, format: VideoFormat) -> String {
+    format!("{number}.video.{}", format.extension())
+}
+
 fn read_done(folder: &Path) -> std::result::Result<Done, String> {
     let name = folder
         .file_name()
@@ -431,7 +443,19 @@ fn read_job(folder: &Path, done: Done) -> std::result::Result<Job, String> {
         let bytes = file::read(&path, limits.max_bytes as u64).map_err(|e| e.to_string())?;
         let image = image_io::decode(&bytes, &limits).map_err(|e| e.to_string())?;
         let text = image_io::parameters_of(&bytes).map_err(|e| e.to_string())?;
+        let video = VideoFormat::ALL.into_iter().find_map(|format| {
+            let path = folder.join(video_name(number, format));
+            path.exists().then_some((path, format))
+        });
+        let video = match video {
+            Some((path, format)) => {
+                let bytes = file::read(&path, MAX_VIDEO).map_err(|e| e.to_string())?;
+                Some((Arc::new(bytes), format))
+            }
+            None => None,
+        };
         pictures.push(Picture {
+            video,
             image: image_io::to_rgb(&image),
             seed: *seed,
             parameters: text.unwrap_or_default(),

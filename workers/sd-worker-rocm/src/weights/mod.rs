@@ -22,6 +22,7 @@ pub mod ldm;
 pub mod openclip;
 pub mod packed;
 pub mod transformer;
+pub mod wan;
 
 use bytes::Bytes;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};

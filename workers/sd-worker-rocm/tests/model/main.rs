@@ -27,3 +27,4 @@ mod stored;
 mod unets;
 mod upscalers;
 mod video_networks;
+mod videos;

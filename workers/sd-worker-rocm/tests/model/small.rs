@@ -98,9 +98,14 @@ impl Pipelines {
         RgbImage::from_raw(width as u32, height as u32, bytes).unwrap()
     }
 
+    /// What diffusers was asked for, as the script has it.
+    pub fn asked(&self, case: &str) -> &Value {
+        &self.about["cases"][case]["request"]
+    }
+
     /// What diffusers was asked for.
     pub fn request(&self, case: &str) -> ImageRequest {
-        let about = &self.about["cases"][case]["request"];
+        let about = self.asked(case);
         let number = |key: &str| about[key].as_u64().unwrap() as usize;
         let text = |key: &str| about[key].as_str().unwrap().to_string();
         ImageRequest {

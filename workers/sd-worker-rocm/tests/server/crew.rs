@@ -61,6 +61,7 @@ impl Generate for Scripted {
             image::RgbImage::from_pixel(width, height, colour)
         };
         Ok(Generated {
+            videos: Vec::new(),
             images: seeds.iter().map(paint).collect(),
             seeds,
             timings: Timings {

@@ -89,6 +89,7 @@ impl Generate for Painter {
             .map(|i| request.seed + i)
             .collect();
         Ok(Generated {
+            videos: Vec::new(),
             images: seeds.iter().map(|seed| painted(*seed)).collect(),
             seeds,
             timings: Timings::default(),
@@ -391,6 +392,7 @@ pub fn info() -> ModelInfo {
             schedule: Some(Schedule::Discrete),
             strength: None,
             unknown_scheduler: None,
+            video: None,
         },
     }
 }

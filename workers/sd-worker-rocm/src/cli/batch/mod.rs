@@ -3,14 +3,15 @@
 mod journal;
 mod lines;
 
-use super::generate::Bar;
+use super::generate::{Bar, FileFormat};
 use super::loaded::Loaded;
 use super::model::ModelArgs;
 use super::output::{slug, write_file};
 use super::request::RequestArgs;
-use crate::image_io::{self, Format};
+use crate::image_io;
 use crate::info::ModelInfo;
 use crate::parameters::Parameters;
+use crate::request::ValidRequest;
 use clap::Args;
 use journal::{Journal, Written};
 use lines::Line;
@@ -44,9 +45,9 @@ pub struct BatchArgs {
     #[arg(long, default_value = "outputs", value_name = "DIR")]
     output_dir: PathBuf,
 
-    /// png, jpeg or webp.
-    #[arg(long, default_value = "png", value_parser = Format::from_name)]
-    format: Format,
+    /// png, jpeg or webp, for videos mp4, webp or gif. Png or mp4 if absent.
+    #[arg(long, value_parser = FileFormat::from_name, value_name = "NAME")]
+    format: Option<FileFormat>,
 
     /// Quality of JPEG, 1 to 100.
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u8).range(1..=100), value_name = "N")]
@@ -87,7 +88,7 @@ impl BatchArgs {
         let info = loaded.info().clone();
         // Hours later is too late to hear of a mistake.
         let check = |line: &Line| {
-            let error = line.request.request(&line.prompt, &info).err()?;
+            let error = self.request_of(line, &info).err()?;
             Some((line.number, error.to_string()))
         };
         let wrong: Vec<_> = lines.iter().filter_map(check).collect();
@@ -171,7 +172,8 @@ impl BatchArgs {
         place: &str,
         interrupt: &Interrupt,
     ) -> Result<Option<Vec<Written>>> {
-        let request = line.request.request(&line.prompt, info)?;
+        let request = self.request_of(line, info)?;
+        let ending = FileFormat::for_request(self.format, &request)?;
         let bar = Bar::new(place);
         let generated = loaded.generate(&request, &mut |progress| {
             bar.show(&progress);
@@ -187,29 +189,29 @@ impl BatchArgs {
         }
         let mut taken = HashSet::new();
         let mut written = Vec::new();
-        for (image, seed) in generated.images.iter().zip(&generated.seeds) {
-            let parameters = Parameters::of(&request, *seed, info).to_string();
-            let bytes = image_io::encode(image, self.format, self.quality, Some(&parameters))?;
-            let file = self.name(line, *seed, &mut taken);
+        let format = self
+            .format
+            .and_then(FileFormat::picture)
+            .unwrap_or_default();
+        for (i, (image, seed)) in generated.images.iter().zip(&generated.seeds).enumerate() {
+            let bytes = match generated.videos.get(i) {
+                Some(video) => video.clone(),
+                None => {
+                    let parameters = Parameters::of(&request, *seed, info).to_string();
+                    image_io::encode(image, format, self.quality, Some(&parameters))?
+                }
+            };
+            let file = name(line, *seed, ending, &mut taken);
             write_file(&self.output_dir.join(&file), &bytes)?;
             written.push(Written { file, seed: *seed });
         }
         Ok(Some(written))
     }
 
-    /// `00003-SEED-words-of-the-prompt.png`, with the number of the line.
-    fn name(&self, line: &Line, seed: u64, taken: &mut HashSet<String>) -> String {
-        let slug = slug(&line.prompt);
-        let dash = if slug.is_empty() { "" } else { "-" };
-        let stem = format!("{:05}-{seed}{dash}{slug}", line.number);
-        let ending = self.format.extension();
-        let mut name = format!("{stem}.{ending}");
-        let mut copy = 2;
-        while !taken.insert(name.clone()) {
-            name = format!("{stem}-{copy}.{ending}");
-            copy += 1;
-        }
-        name
+    /// What a line asks for.
+    fn request_of(&self, line: &Line, info: &ModelInfo) -> Result<ValidRequest> {
+        let format = self.format.and_then(|format| format.of_model(info));
+        line.request.request(&line.prompt, info, format)
     }
 
     fn tell_line(
@@ -237,4 +239,18 @@ impl BatchArgs {
         }
         print_line(&told.to_string())
     }
+}
+
+/// `00003-SEED-words-of-the-prompt.png`, with the number of the line.
+fn name(line: &Line, seed: u64, ending: &str, taken: &mut HashSet<String>) -> String {
+    let slug = slug(&line.prompt);
+    let dash = if slug.is_empty() { "" } else { "-" };
+    let stem = format!("{:05}-{seed}{dash}{slug}", line.number);
+    let mut name = format!("{stem}.{ending}");
+    let mut copy = 2;
+    while !taken.insert(name.clone()) {
+        name = format!("{stem}-{copy}.{ending}");
+        copy += 1;
+    }
+    name
 }

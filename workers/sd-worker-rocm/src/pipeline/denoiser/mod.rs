@@ -9,6 +9,7 @@ pub use guided::{Halves, Run};
 pub use run::{Conditions, Part, Setting};
 
 use crate::models::change::Change;
+use crate::pipeline::families::VideoTraits;
 use crate::request::ImageRequest;
 use crate::sampling::Guidance;
 use candle_core::{Device, Result as CandleResult, Tensor};
@@ -122,6 +123,30 @@ impl Denoiser {
     /// Those of [`Run::new`].
     pub fn run(&mut self, setting: &Setting, halves: Halves, latents: &[usize]) -> Result<Run> {
         Run::new(self, setting, halves, latents)
+    }
+
+    /// What videos it makes.
+    pub fn video(&self) -> Option<VideoTraits> {
+        match self {
+            Self::UNet(_) => None,
+            Self::Transformer(transformer) => transformer.family().video(),
+        }
+    }
+
+    /// Whether steps from this time step on are another network's than those before: a run has to be prepared anew.
+    pub fn is_past(&self, timestep: f64) -> bool {
+        match self {
+            Self::UNet(_) => false,
+            Self::Transformer(transformer) => transformer.is_past(timestep),
+        }
+    }
+
+    /// Says at which time step the steps that come are, before a run is prepared.
+    pub fn turn_to(&mut self, timestep: f64) {
+        match self {
+            Self::UNet(_) => {}
+            Self::Transformer(transformer) => transformer.turn_to(timestep),
+        }
     }
 
     /// Not needed for now.

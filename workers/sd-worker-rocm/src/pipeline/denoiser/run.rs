@@ -5,6 +5,32 @@ use crate::request::ImageRequest;
 use crate::sampling::NoiseLevel;
 use candle_core::{Device, Result as CandleResult, Tensor};
 
+/// What a network sees of the pictures that a video starts and ends with, each with a first dimension of 1.
+#[derive(Debug, Clone, Default)]
+pub struct Ends {
+    /// The first frame's latent, which is there from the beginning: `(1, channels, 1, height, width)`.
+    pub first: Option<Tensor>,
+    /// Channels behind the latents, `(1, channels, frames, height, width)`.
+    pub channels: Option<Tensor>,
+    /// What CLIP sees, `(pictures, rows, width)`.
+    pub views: Option<Tensor>,
+}
+
+impl Ends {
+    /// The same with each tensor changed.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub fn each(&self, change: impl Fn(&Tensor) -> CandleResult<Tensor>) -> CandleResult<Self> {
+        let changed = |x: &Option<Tensor>| x.as_ref().map(&change).transpose();
+        Ok(Self {
+            first: changed(&self.first)?,
+            channels: changed(&self.channels)?,
+            views: changed(&self.views)?,
+        })
+    }
+}
+
 /// What a run needs to know about its request.
 pub struct Setting<'a> {
     /// The request.
@@ -18,6 +44,8 @@ pub struct Setting<'a> {
     pub channels: Option<&'a Tensor>,
     /// Latents of the request's pictures to look at, `(1, channels, height, width)` each.
     pub references: &'a [Tensor],
+    /// The pictures that a video starts and ends with.
+    pub ends: &'a Ends,
 }
 
 /// Where a run is.
@@ -56,6 +84,8 @@ pub struct Conditions {
     pub channels: Option<Tensor>,
     /// As [`Setting::references`].
     pub references: Vec<Tensor>,
+    /// As [`Setting::ends`].
+    pub ends: Ends,
 }
 
 impl Conditions {
@@ -72,6 +102,7 @@ impl Conditions {
             references: (self.references.iter())
                 .map(|x| x.to_device(device))
                 .collect::<CandleResult<_>>()?,
+            ends: self.ends.each(|x| x.to_device(device))?,
         })
     }
 
@@ -83,6 +114,7 @@ impl Conditions {
             negative: &self.negative,
             channels: self.channels.as_ref(),
             references: &self.references,
+            ends: &self.ends,
         }
     }
 }

@@ -12,9 +12,16 @@ use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use std::sync::Arc;
 use worker::{Error, Result};
 
+/// What is in front of the names of tensors of the network of late steps.
+const LATE: &str = "transformer_2.";
+
 /// A transformer at work.
 pub struct TransformerDenoiser {
     module: Module<Arc<dyn Network>>,
+    /// The network of late steps, where that is another one.
+    late: Option<Module<Arc<dyn Network>>>,
+    /// Whether steps are late now.
+    is_late: bool,
     family: Arc<dyn TransformerFamily>,
     device: Device,
 }
@@ -27,14 +34,22 @@ impl TransformerDenoiser {
     pub fn new(
         family: Arc<dyn TransformerFamily>,
         weights: Weights,
+        late: Option<Weights>,
         dtype: DType,
         device: &Device,
         offload: bool,
     ) -> Result<Self> {
-        let of = family.clone();
-        let build = move |vb| of.build(vb);
+        let load = |what, weights| {
+            let of = family.clone();
+            let build = move |vb| of.build(vb);
+            Module::new(what, weights, dtype, device, offload, build)
+        };
         Ok(Self {
-            module: Module::new("the denoiser", weights, dtype, device, offload, build)?,
+            module: load("the denoiser", weights)?,
+            late: late
+                .map(|weights| load("the denoiser of late steps", weights))
+                .transpose()?,
+            is_late: false,
             family,
             device: device.clone(),
         })
@@ -52,12 +67,40 @@ impl TransformerDenoiser {
 
     /// Guidance by a second evaluation.
     pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
+        let late = request.video.as_ref().filter(|_| self.is_late);
+        let late = late.and_then(|video| video.late_guidance);
         let guidance = Guidance {
             length: self.family.guidance_length(),
-            scale: self.family.guidance_scale(request),
+            scale: late.unwrap_or_else(|| self.family.guidance_scale(request)),
             rescale: request.guidance_rescale,
         };
         guidance.is_active().then_some(guidance)
+    }
+
+    /// Whether steps from this time step on are another network's than those before.
+    pub fn is_past(&self, timestep: f64) -> bool {
+        let boundary = self.family.boundary().filter(|_| self.late.is_some());
+        boundary.is_some_and(|boundary| (timestep < boundary) != self.is_late)
+    }
+
+    /// Says at which time step the steps that come are.
+    pub fn turn_to(&mut self, timestep: f64) {
+        if !self.is_past(timestep) {
+            return;
+        }
+        self.is_late = !self.is_late;
+        // The other one gives its room to this one.
+        match &mut self.late {
+            Some(late) if !self.is_late => late.rest(),
+            _ => self.module.rest(),
+        }
+    }
+
+    fn current(&mut self) -> &mut Module<Arc<dyn Network>> {
+        match &mut self.late {
+            Some(late) if self.is_late => late,
+            _ => &mut self.module,
+        }
     }
 
     /// The network, ready for latents of these dimensions under these prompts.
@@ -71,8 +114,8 @@ impl TransformerDenoiser {
         latents: &[usize],
     ) -> Result<Box<dyn Evaluate>> {
         let request = setting.request;
-        let network = self.module.network()?;
-        let dtype = self.module.dtype();
+        let module = self.current();
+        let (network, dtype) = (module.network()?, module.dtype());
         let of = prompts.of(setting);
         let prepare = || -> CandleResult<Repeated> {
             let rows = |x: &dyn Fn(&Encoded) -> Tensor| {
@@ -102,6 +145,7 @@ impl TransformerDenoiser {
                     }
                     None => None,
                 },
+                ends: setting.ends.each(|x| x.to_dtype(dtype))?,
             };
             Ok(Repeated {
                 evaluation: Arc::clone(&*network).prepare(inputs)?,
@@ -116,11 +160,16 @@ impl TransformerDenoiser {
     /// Not needed for now.
     pub fn rest(&mut self) {
         self.module.rest();
+        if let Some(late) = &mut self.late {
+            late.rest();
+        }
     }
 
     /// Names of the tensors.
     pub fn names(&self) -> Vec<String> {
-        self.module.names().map(String::from).collect()
+        let late = self.late.iter().flat_map(Module::names);
+        let late = late.map(|name| format!("{LATE}{name}"));
+        self.module.names().map(String::from).chain(late).collect()
     }
 
     /// As [`Module::add`].
@@ -128,7 +177,10 @@ impl TransformerDenoiser {
     /// # Errors
     /// Those of [`Module::add`].
     pub fn add(&mut self, name: &str, change: &Change) -> CandleResult<()> {
-        self.module.add(name, change)
+        match (name.strip_prefix(LATE), &mut self.late) {
+            (Some(name), Some(late)) => late.add(name, change),
+            _ => self.module.add(name, change),
+        }
     }
 
     /// As [`Module::restore`].
@@ -136,6 +188,9 @@ impl TransformerDenoiser {
     /// # Errors
     /// Those of [`Module::restore`].
     pub fn restore(&mut self) -> Result<()> {
+        if let Some(late) = &mut self.late {
+            late.restore()?;
+        }
         self.module.restore()
     }
 }

@@ -16,11 +16,13 @@ mod flux2;
 mod lumina2;
 mod qwen_image;
 mod sd3;
+mod wan;
 mod z_image;
 
+use super::denoiser::run::Ends;
 use super::denoiser::Part;
 use super::load::{TextModels, TextSource};
-use crate::info::Family;
+use crate::info::{Family, Takes};
 use crate::models::VarBuilder;
 use crate::request::ImageRequest;
 use crate::sampling::guidance::Length;
@@ -41,6 +43,7 @@ pub const FAMILIES: &[Row] = &[
     sd3::ROW,
     qwen_image::ROW,
     lumina2::ROW,
+    wan::ROW,
     z_image::ROW,
 ];
 
@@ -85,6 +88,35 @@ impl Row {
     }
 }
 
+/// How the pictures that a video starts and ends with come into the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// Not at all.
+    Nothing,
+    /// As channels behind the latents: which frames are given, and the latents of a video of them, grey where there is
+    /// none.
+    Channels,
+    /// As the first frame's latent, which is there from the beginning.
+    FirstLatent,
+}
+
+/// What a family of videos makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct VideoTraits {
+    /// Frames of requests that do not say how many.
+    pub frames: usize,
+    /// Frames a second of requests that do not say how many.
+    pub fps: usize,
+    /// How pictures to start from come in.
+    pub start: Start,
+    /// A picture as the first frame.
+    pub first: Takes,
+    /// A picture as the last frame.
+    pub last: Takes,
+    /// Whether CLIP looks at these pictures, too.
+    pub views: bool,
+}
+
 /// A model of a family: its transformer's configuration, and what follows from it.
 pub trait TransformerFamily: Debug + Send + Sync {
     /// The row.
@@ -104,6 +136,21 @@ pub trait TransformerFamily: Debug + Send + Sync {
 
     /// Steps and guidance of requests that have none; `name` is the model's.
     fn defaults(&self, name: &str) -> (usize, f64);
+
+    /// Width and height of requests that have none, for a codec of so many pixels a latent.
+    fn size(&self, factor: usize) -> (usize, usize) {
+        (128 * factor, 128 * factor)
+    }
+
+    /// What videos it makes; its latents then have frames in front of height and width.
+    fn video(&self) -> Option<VideoTraits> {
+        None
+    }
+
+    /// The time step below which steps are a second network's, `transformer_2` of folders.
+    fn boundary(&self) -> Option<f64> {
+        None
+    }
 
     /// `scheduler_config.json` of single files, which have none.
     fn scheduler(&self) -> &'static str;
@@ -202,6 +249,8 @@ pub struct Inputs<'a> {
     pub references: Vec<Tensor>,
     /// As [`TransformerFamily::masked`] has it, for each row.
     pub masked: Option<Tensor>,
+    /// The pictures that a video starts and ends with, with a first dimension of 1.
+    pub ends: Ends,
 }
 
 /// The network's output for latents, of its type, at a noise level in this part of the run.

@@ -14,6 +14,7 @@ use super::builtin;
 use super::families::Row;
 use super::place::Placement;
 use super::types::PipelineOptions;
+use super::vision::VisionModel;
 use super::Pipeline;
 use crate::weights::folder::Folder;
 use crate::weights::packed::Packed;
@@ -82,6 +83,8 @@ impl Opened {
             }
             Self::Transformer(model) => {
                 expand(&mut model.weights);
+                model.late.iter_mut().for_each(expand);
+                model.vision = model.vision.take().map(VisionModel::expanded);
                 model.text.expand();
             }
         }

@@ -39,7 +39,14 @@ impl TransformerModel {
             file: path,
             folder: options.text_encoders.as_deref(),
         });
+        if family.video().is_some_and(|video| video.views) {
+            return Err(bad(
+                "a model that looks at pictures by CLIP is read from its folder; give that with --model, and this file with --transformer".to_string(),
+            ));
+        }
         Ok(Self {
+            late: None,
+            vision: None,
             name,
             text: family.text(&source)?,
             weights,

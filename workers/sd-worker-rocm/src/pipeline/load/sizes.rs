@@ -58,10 +58,14 @@ impl PartSizes {
                 let dtype = precise(precision, &model.weights, on_cpu);
                 let towers = model.text.towers.iter();
                 let long = model.text.long.iter();
+                let vision = model.vision.iter();
+                let late = model.late.iter();
                 PartBytes {
                     text: towers.map(|tower| tower.1.bytes_as(dtype)).sum::<u64>()
-                        + long.map(|long| long.weights().bytes_as(dtype)).sum::<u64>(),
-                    denoiser: model.weights.bytes_as(dtype),
+                        + long.map(|long| long.weights().bytes_as(dtype)).sum::<u64>()
+                        + (vision.map(|vision| vision.weights().bytes_as(dtype))).sum::<u64>(),
+                    denoiser: model.weights.bytes_as(dtype)
+                        + late.map(|late| late.bytes_as(dtype)).sum::<u64>(),
                     vae: model.vae.1.bytes_as(DType::F32),
                 }
             }

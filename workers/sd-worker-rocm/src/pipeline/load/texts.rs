@@ -4,7 +4,7 @@ use super::parts::{open_tower, tower_names, without_projection};
 use crate::models::clip::ClipConfig;
 use crate::pipeline::builtin;
 use crate::pipeline::language::{Question, Show};
-use crate::pipeline::long_text::LongModel;
+use crate::pipeline::long_text::{LongModel, Padding};
 use crate::pipeline::text::{Compose, Reading};
 use crate::prompt::ClipTokenizer;
 use crate::weights::folder::Folder;
@@ -89,6 +89,18 @@ impl TextSource<'_> {
             Self::Folder(_) => Ok(None),
             Self::File(beside) => beside.t5(part, tokenizer, tokens),
         }
+    }
+
+    /// UMT5's encoder as Wan reads it, if the model has it, for prompts of so many tokens.
+    ///
+    /// # Errors
+    /// If it is damaged, or its tokenizer is missing.
+    pub fn umt5(&self, part: &str, tokenizer: &str, tokens: usize) -> Result<Option<LongModel>> {
+        let found = match self {
+            Self::Folder(_) => self.t5(part, tokenizer, tokens)?,
+            Self::File(beside) => beside.t5_of(("umt5xxl", "umt5"), part, tokenizer, tokens)?,
+        };
+        Ok(found.map(|model| model.padded(Padding::Zeros)))
     }
 
     /// A decoder that reads prompts.
@@ -266,11 +278,22 @@ impl Beside<'_> {
 
     /// T5's encoder.
     fn t5(&self, part: &str, tokenizer: &str, tokens: usize) -> Result<Option<LongModel>> {
-        const NAME: &str = "t5xxl";
-        if let Some(folder) = self.part(part).filter(|_| self.own(NAME).is_empty()) {
+        self.t5_of(("t5xxl", "t5xxl"), part, tokenizer, tokens)
+    }
+
+    /// An encoder of T5's kind, by its name among those that single files have, and by what the names of files begin
+    /// with that have it alone.
+    fn t5_of(
+        &self,
+        (own, file): (&str, &str),
+        part: &str,
+        tokenizer: &str,
+        tokens: usize,
+    ) -> Result<Option<LongModel>> {
+        if let Some(folder) = self.part(part).filter(|_| self.own(own).is_empty()) {
             return LongModel::t5(&folder, part, tokenizer, tokens).map(Some);
         }
-        let Some((path, weights)) = self.weights(NAME, NAME)? else {
+        let Some((path, weights)) = self.weights(own, file)? else {
             return Ok(None);
         };
         let (folder, name) = self.tokenizer("T5", tokenizer)?;
@@ -278,6 +301,8 @@ impl Beside<'_> {
         let weights = weights.renamed(|name| {
             Some(match name {
                 "encoder.embed_tokens.weight" if !shared => "shared.weight".to_string(),
+                // A tokenizer in another form.
+                "spiece_model" => return None,
                 other => other.to_string(),
             })
         });

@@ -2,7 +2,7 @@
 
 use super::parts::{dtype, open_taesd, open_vae, open_vae_part};
 use super::texts::{TextModels, TextSource};
-use crate::info::{Defaults, ModelInfo, Purpose};
+use crate::info::{Defaults, ModelInfo, Purpose, VideoInfo};
 use crate::models::codec::CodecConfig;
 use crate::pipeline::denoiser::transformer::TransformerDenoiser;
 use crate::pipeline::denoiser::Denoiser;
@@ -12,6 +12,7 @@ use crate::pipeline::place::{GuidancePlace, Placement};
 use crate::pipeline::text::{TextStage, Tower};
 use crate::pipeline::types::PipelineOptions;
 use crate::pipeline::vae::VaeStage;
+use crate::pipeline::vision::{VisionModel, VisionStage};
 use crate::pipeline::Pipeline;
 use crate::sampling::{NoiseSchedule, Sampler, Schedule};
 use crate::textual_inversion::Concept;
@@ -27,6 +28,10 @@ pub(super) struct TransformerModel {
     pub name: String,
     pub family: Arc<dyn TransformerFamily>,
     pub weights: Weights,
+    /// Of the network of late steps, where that is another one.
+    pub late: Option<Weights>,
+    /// What looks at pictures to start from.
+    pub vision: Option<VisionModel>,
     pub text: TextModels,
     pub vae: (CodecConfig, Weights),
     pub schedule: NoiseSchedule,
@@ -70,6 +75,14 @@ impl TransformerModel {
                 None => open_vae_part(&folder.part("vae"))?,
             },
             schedule: NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?,
+            late: match family.boundary() {
+                Some(_) => Some(folder.part("transformer_2").weights()?),
+                None => None,
+            },
+            vision: match family.video() {
+                Some(video) if video.views => Some(VisionModel::open(folder)?),
+                _ => None,
+            },
             family: family.into(),
             weights,
         })
@@ -88,6 +101,8 @@ impl Pipeline {
             name,
             family,
             weights,
+            late,
+            vision,
             text,
             ..
         } = model;
@@ -122,19 +137,38 @@ impl Pipeline {
         progress("denoiser");
         let second = match &place.guidance {
             GuidancePlace::Second(there) if family.evaluates_twice() => {
-                let (family, weights) = (family.clone(), weights.clone());
+                let (family, weights, late) = (family.clone(), weights.clone(), late.clone());
                 let dtype = dtype_on(there);
-                let second = TransformerDenoiser::new(family, weights, dtype, there, offload)?;
+                let second =
+                    TransformerDenoiser::new(family, weights, late, dtype, there, offload)?;
                 Some(Denoiser::Transformer(Box::new(second)))
             }
             _ => None,
         };
-        let denoiser =
-            TransformerDenoiser::new(family.clone(), weights, dtype, &place.denoiser, offload)?;
+        let denoiser = TransformerDenoiser::new(
+            family.clone(),
+            weights,
+            late,
+            dtype,
+            &place.denoiser,
+            offload,
+        )?;
+        let vision = vision
+            .map(|model| VisionStage::new(model, text_dtype, &place.text, offload))
+            .transpose()?;
         progress("VAE");
         let (vae_config, vae_weights) = model.vae;
         let factor = vae_config.factor();
         let latent_channels = vae_config.latent_channels();
+        let time_factor = vae_config.time_factor();
+        let video = family.video().map(|video| VideoInfo {
+            time_factor,
+            frames: video.frames,
+            fps: video.fps,
+            first: video.first,
+            last: video.last,
+            late: family.boundary().is_some(),
+        });
         let vae = VaeStage::new(
             vae_config,
             vae_weights,
@@ -146,16 +180,18 @@ impl Pipeline {
         let taesd = open_taesd(&options, latent_channels, vae_dtype, &place.vae)?;
         let schedule = family.schedule(model.schedule);
         let (steps, guidance) = family.defaults(&name);
+        let (width, height) = family.size(factor);
         let info = ModelInfo {
             defaults: Defaults {
-                width: 128 * factor,
-                height: 128 * factor,
+                width,
+                height,
                 steps,
                 guidance,
                 sampler: schedule.sampler.unwrap_or(Sampler::Euler),
                 schedule: Some(schedule.named.unwrap_or(Schedule::Discrete)),
                 strength: None,
                 unknown_scheduler: schedule.unknown.clone(),
+                video,
             },
             name,
             family: family.family(),
@@ -177,9 +213,11 @@ impl Pipeline {
             vae,
             refiner: None,
             picture_is_scaled: true,
+            vision,
             taesd,
             latent_channels,
             factor,
+            time_factor,
             options,
             merged: Default::default(),
         })

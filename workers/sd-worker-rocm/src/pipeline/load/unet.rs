@@ -268,9 +268,11 @@ impl Pipeline {
             vae,
             refiner,
             picture_is_scaled: model.picture_is_scaled,
+            vision: None,
             taesd,
             latent_channels,
             factor,
+            time_factor: 1,
             options,
             merged: Default::default(),
         })
@@ -395,6 +397,7 @@ fn defaults(
         schedule: Some(schedule.named.unwrap_or(Schedule::Discrete)),
         strength: None,
         unknown_scheduler: schedule.unknown.clone(),
+        video: None,
     }
 }
 

@@ -86,10 +86,9 @@ pub fn vae(original: &Weights, family: Family) -> Option<(VaeConfig, Weights)> {
         // Its latents are brought to their spread otherwise.
         Family::Flux2 => (1.0, None),
         Family::Sd3 => (1.5305, Some(0.0609)),
-        // Qwen-Image's is of another kind.
-        Family::Flux | Family::Chroma | Family::ZImage | Family::Lumina2 | Family::QwenImage => {
-            (0.3611, Some(0.1159))
-        }
+        // Theirs are of another kind.
+        Family::Wan | Family::QwenImage => return None,
+        Family::Flux | Family::Chroma | Family::ZImage | Family::Lumina2 => (0.3611, Some(0.1159)),
     };
     let config = VaeConfig {
         latent_channels: latents,

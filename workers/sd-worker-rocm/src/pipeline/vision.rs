@@ -1,0 +1,379 @@
+//! Pictures as CLIP sees them.
+
+use super::module::Module;
+use crate::models::clip_vision::{ClipVision, ClipVisionConfig};
+use crate::weights::folder::Folder;
+use crate::weights::Weights;
+use candle_core::{DType, Device, Tensor};
+use image::imageops;
+use image::RgbImage;
+use serde::Deserialize;
+use worker::{Error, Result};
+
+/// `preprocessor_config.json` of a `CLIPImageProcessor`: the shorter side is scaled, the middle is cut out, colours are
+/// brought to mean 0 and deviation 1.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct ClipPictures {
+    size: Side,
+    crop_size: Side,
+    image_mean: [f64; 3],
+    image_std: [f64; 3],
+    rescale_factor: f64,
+    resample: usize,
+    do_resize: bool,
+    do_center_crop: bool,
+    do_rescale: bool,
+    do_normalize: bool,
+}
+
+/// Pixels of a side, as files of several ages write it.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Side {
+    Shortest { shortest_edge: usize },
+    Both { height: usize, width: usize },
+    Plain(usize),
+}
+
+impl Default for ClipPictures {
+    fn default() -> Self {
+        Self {
+            size: Side::Shortest { shortest_edge: 224 },
+            crop_size: Side::Plain(224),
+            image_mean: [0.48145466, 0.4578275, 0.40821073],
+            image_std: [0.26862954, 0.26130258, 0.27577711],
+            rescale_factor: 1.0 / 255.0,
+            resample: 3,
+            do_resize: true,
+            do_center_crop: true,
+            do_rescale: true,
+            do_normalize: true,
+        }
+    }
+}
+
+impl ClipPictures {
+    /// Whether the settings make sense for pictures of `pixels` each way and are implemented.
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub fn check(&self, pixels: usize) -> std::result::Result<(), String> {
+        for (name, followed) in [
+            ("do_resize", self.do_resize),
+            ("do_center_crop", self.do_center_crop),
+            ("do_rescale", self.do_rescale),
+            ("do_normalize", self.do_normalize),
+        ] {
+            if !followed {
+                return Err(format!("{name} false is not implemented"));
+            }
+        }
+        if self.resample != 3 {
+            return Err(format!(
+                "resample {} is not implemented; there is 3, bicubic",
+                self.resample
+            ));
+        }
+        let shortest = match self.size {
+            Side::Shortest { shortest_edge } => shortest_edge,
+            Side::Both { .. } | Side::Plain(_) => {
+                return Err("size other than shortest_edge is not implemented".to_string())
+            }
+        };
+        let crop = match self.crop_size {
+            Side::Both { height, width } => [height, width],
+            Side::Plain(size) => [size, size],
+            Side::Shortest { .. } => return Err("crop_size has a height and a width".to_string()),
+        };
+        if crop != [pixels; 2] || shortest < pixels || shortest > 1 << 12 {
+            return Err(format!(
+                "pictures of {crop:?} out of {shortest} pixels; the network takes {pixels}"
+            ));
+        }
+        let sound = |values: &[f64; 3]| values.iter().all(|v| v.is_finite());
+        if !sound(&self.image_mean)
+            || !sound(&self.image_std)
+            || self.image_std.contains(&0.0)
+            || !self.rescale_factor.is_finite()
+        {
+            return Err("image_mean, image_std or rescale_factor is out of range".to_string());
+        }
+        Ok(())
+    }
+
+    /// `(1, 3, pixels, pixels)`, f32, on the CPU.
+    fn tensor(&self, picture: &RgbImage, pixels: usize) -> candle_core::Result<Tensor> {
+        let Side::Shortest { shortest_edge } = self.size else {
+            candle_core::bail!("pictures are scaled by their shortest edge")
+        };
+        let (width, height) = (picture.width() as usize, picture.height() as usize);
+        let (short, long) = (width.min(height).max(1), width.max(height));
+        // Whole pixels, cut off, as transformers does.
+        let longer = (shortest_edge * long / short).min(1 << 16);
+        let (w, h) = match width <= height {
+            true => (shortest_edge, longer),
+            false => (longer, shortest_edge),
+        };
+        let scaled = bicubic(picture, w, h);
+        let (left, top) = ((w - pixels) / 2, (h - pixels) / 2);
+        let side = pixels as u32;
+        let middle = imageops::crop_imm(&scaled, left as u32, top as u32, side, side).to_image();
+        let mut values = vec![0f32; 3 * pixels * pixels];
+        for (i, pixel) in middle.pixels().enumerate() {
+            for (c, value) in pixel.0.iter().enumerate() {
+                let value = f64::from(*value) * self.rescale_factor;
+                let value = (value - self.image_mean[c]) / self.image_std[c];
+                values[c * pixels * pixels + i] = value as f32;
+            }
+        }
+        Tensor::from_vec(values, (1, 3, pixels, pixels), &Device::Cpu)
+    }
+}
+
+/// A picture of this size by Pillow's bicubic filter, bit for bit: columns first, both times rounded to 8 bits, with
+/// weights of 22 bits behind the point. Towers were trained on such pictures.
+pub fn bicubic(picture: &RgbImage, width: usize, height: usize) -> RgbImage {
+    let (columns, rows) = (picture.width() as usize, picture.height() as usize);
+    if (columns, rows) == (width, height) {
+        return picture.clone();
+    }
+    // A sample, and how far apart samples of a line are.
+    let resample =
+        |from: &[u8], lines: usize, size: usize, to: usize, at: &dyn Fn(usize, usize) -> usize| {
+            let taps = taps(size, to);
+            let mut out = Vec::with_capacity(lines * to * 3);
+            for line in 0..lines {
+                for (start, weights) in &taps {
+                    for colour in 0..3 {
+                        let sum: i64 = (weights.iter().enumerate())
+                            .map(|(i, weight)| {
+                                weight * i64::from(from[3 * at(line, start + i) + colour])
+                            })
+                            .sum();
+                        let rounded = (sum + (1 << (BITS - 1))) >> BITS;
+                        out.push(rounded.clamp(0, 255) as u8);
+                    }
+                }
+            }
+            out
+        };
+    let across = |row: usize, column: usize| row * columns + column;
+    let wide = resample(picture.as_raw(), rows, columns, width, &across);
+    // The result lies column by column.
+    let down = |column: usize, row: usize| row * width + column;
+    let turned = resample(&wide, width, rows, height, &down);
+    RgbImage::from_fn(width as u32, height as u32, |x, y| {
+        let at = 3 * (x as usize * height + y as usize);
+        image::Rgb([turned[at], turned[at + 1], turned[at + 2]])
+    })
+}
+
+/// Bits behind the point of a filter's weights.
+const BITS: u32 = 22;
+
+/// For each of `to` samples the first of `size` that it is made of, and their weights.
+fn taps(size: usize, to: usize) -> Vec<(usize, Vec<i64>)> {
+    let scale = size as f64 / to.max(1) as f64;
+    let wide = scale.max(1.0);
+    let cubic = |x: f64| {
+        const A: f64 = -0.5;
+        match x.abs() {
+            x if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
+            x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
+            _ => 0.0,
+        }
+    };
+    (0..to)
+        .map(|i| {
+            let centre = (i as f64 + 0.5) * scale;
+            let first = (centre - 2.0 * wide + 0.5).max(0.0) as usize;
+            let last = ((centre + 2.0 * wide + 0.5) as usize).min(size);
+            let weights = (first..last).map(|at| cubic((at as f64 - centre + 0.5) / wide));
+            let weights: Vec<f64> = weights.collect();
+            let sum: f64 = weights.iter().sum();
+            let whole = weights.iter().map(|weight| {
+                // Half away from zero.
+                (weight / sum * f64::from(1u32 << BITS)).round() as i64
+            });
+            (first, whole.collect())
+        })
+        .collect()
+}
+
+/// A tower's files.
+pub struct VisionModel {
+    config: ClipVisionConfig,
+    pictures: ClipPictures,
+    weights: Weights,
+}
+
+impl VisionModel {
+    /// The tower `image_encoder` of a folder, with `image_processor`.
+    ///
+    /// # Errors
+    /// If files are missing or damaged, or ask for what is not implemented.
+    pub fn open(folder: &Folder) -> Result<Self> {
+        let part = folder.part("image_encoder");
+        let config: ClipVisionConfig = part.config()?;
+        config.check().map_err(|e| part.bad_config(e))?;
+        let name = "image_processor/preprocessor_config.json";
+        let pictures: ClipPictures = match folder.contains(name) {
+            true => folder.json(name)?,
+            false => ClipPictures::default(),
+        };
+        let bad = |reason| Error::BadModel {
+            path: folder.path(name),
+            reason,
+        };
+        pictures.check(config.image_size).map_err(bad)?;
+        Ok(Self {
+            config,
+            pictures,
+            weights: vision_names(&part.weights()?),
+        })
+    }
+
+    /// Its tensors.
+    pub fn weights(&self) -> &Weights {
+        &self.weights
+    }
+
+    /// The same, of which what is in 8-bit floats is loaded as wider numbers.
+    #[must_use]
+    pub fn expanded(mut self) -> Self {
+        self.weights = std::mem::take(&mut self.weights).expanded();
+        self
+    }
+}
+
+/// A tower's tensors under the names that most files have; newer transformers leave out the first part.
+fn vision_names(weights: &Weights) -> Weights {
+    let bare = weights.contains("embeddings.class_embedding");
+    weights.renamed(|name| match name {
+        _ if name.ends_with("position_ids") => None,
+        _ if bare && !name.starts_with("visual_projection.") => {
+            Some(format!("vision_model.{name}"))
+        }
+        _ => Some(name.to_string()),
+    })
+}
+
+/// The tower at work.
+pub struct VisionStage {
+    module: Module<ClipVision>,
+    pictures: ClipPictures,
+    pixels: usize,
+    device: Device,
+}
+
+impl VisionStage {
+    /// Loads the tower.
+    ///
+    /// # Errors
+    /// If weights do not fit the configuration, or the device has no room.
+    pub fn new(model: VisionModel, dtype: DType, device: &Device, offload: bool) -> Result<Self> {
+        let config = model.config;
+        let pixels = config.image_size;
+        let build = move |vb: crate::models::VarBuilder| ClipVision::new(vb, &config);
+        let what = "the image encoder";
+        Ok(Self {
+            module: Module::new(what, model.weights, dtype, device, offload, build)?,
+            pictures: model.pictures,
+            pixels,
+            device: device.clone(),
+        })
+    }
+
+    /// The rows before the last layer, `(pictures, rows, width)`, f32.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn rows(&mut self, pictures: &[&RgbImage]) -> Result<Tensor> {
+        let network = self.module.network()?;
+        let look = || {
+            let pictures = pictures.iter();
+            let pictures = pictures.map(|picture| self.pictures.tensor(picture, self.pixels));
+            let pictures = Tensor::cat(&pictures.collect::<candle_core::Result<Vec<_>>>()?, 0)?;
+            let pictures = pictures.to_device(&self.device)?;
+            let rows = network.rows(&pictures.to_dtype(self.module.dtype())?, 1)?;
+            rows.to_dtype(DType::F32)
+        };
+        let rows = look().map_err(Error::candle("looking at a picture"));
+        self.module.rest();
+        rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_followed_is_named() {
+        let check = |json: &str| {
+            serde_json::from_str::<ClipPictures>(json)
+                .unwrap()
+                .check(224)
+        };
+        assert_eq!(check("{}"), Ok(()));
+        assert_eq!(
+            check(
+                r#"{"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}"#
+            ),
+            Ok(())
+        );
+        for (json, named) in [
+            (r#"{"do_resize": false}"#, "do_resize"),
+            (r#"{"resample": 2}"#, "resample"),
+            (r#"{"crop_size": 336}"#, "336"),
+            (r#"{"size": {"height": 224, "width": 224}}"#, "size"),
+            (r#"{"image_std": [1.0, 0.0, 1.0]}"#, "image_std"),
+        ] {
+            let error = check(json).unwrap_err();
+            assert!(error.contains(named), "{json}: {error}");
+        }
+    }
+
+    /// Numbers of Pillow 13.
+    #[test]
+    fn bicubic_as_pillow_has_it() {
+        let picture = RgbImage::from_fn(7, 5, |x, y| {
+            image::Rgb([
+                (x * 41) as u8,
+                (y * 57) as u8,
+                ((x * 37 + y * 91) % 256) as u8,
+            ])
+        });
+        let bytes = |width, height| bicubic(&picture, width, height).into_raw();
+        assert_eq!(
+            bytes(3, 2),
+            [29, 49, 95, 123, 49, 130, 217, 49, 133, 29, 179, 110, 123, 179, 116, 217, 179, 126]
+        );
+        assert_eq!(
+            bytes(2, 9)[..24],
+            [
+                58, 0, 44, 188, 0, 174, 58, 14, 81, 188, 14, 159, 58, 50, 145, 188, 50, 130, 58,
+                82, 144, 188, 82, 101
+            ]
+        );
+    }
+
+    #[test]
+    fn the_middle_of_the_shorter_side() {
+        // Left and right are black, the middle is white.
+        let picture = RgbImage::from_fn(90, 30, |x, _| {
+            image::Rgb([255 * u8::from((30..60).contains(&x)); 3])
+        });
+        let how = ClipPictures {
+            size: Side::Shortest { shortest_edge: 10 },
+            ..ClipPictures::default()
+        };
+        let rows = how.tensor(&picture, 10).unwrap();
+        let values: Vec<f32> = rows.flatten_all().unwrap().to_vec1().unwrap();
+        let white = (1.0 - how.image_mean[0]) / how.image_std[0];
+        for row in values[..100].chunks(10) {
+            assert!((f64::from(row[5]) - white).abs() < 0.05, "{row:?}");
+        }
+    }
+}
