@@ -8,8 +8,8 @@ use crate::info::ModelInfo;
 use crate::lora::Lora;
 use crate::request::fields::DEFAULT_BATCH;
 use crate::request::{
-    Control, InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, Tuning,
-    ValidRequest, VideoFields,
+    Control, ControlMode, InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields,
+    Tuning, ValidRequest, VideoFields,
 };
 use crate::rng::RngKind;
 use crate::video::VideoFormat;
@@ -198,35 +198,34 @@ pub struct RequestArgs {
     #[arg(long, value_delimiter = ',', value_parser = parse_lora, value_name = "NAME[=STRENGTH[:SETTING=VALUE…]]")]
     lora: Vec<LoraArg>,
 
-    /// A ControlNet: file or folder.
+    /// A ControlNet, a union of ControlNets or a T2I-Adapter: file or folder; may be given several times, each with its
+    /// own --control-image and, where they differ, its own of the other --control options.
     #[arg(long, requires = "control_image", value_name = "PATH")]
-    control_model: Option<PathBuf>,
+    control_model: Vec<PathBuf>,
 
-    /// The picture that the ControlNet follows.
+    /// The picture that it follows.
     #[arg(long, requires = "control_model", value_name = "FILE")]
-    control_image: Option<PathBuf>,
+    control_image: Vec<PathBuf>,
 
-    /// How strongly the ControlNet steers.
-    #[arg(long, default_value_t = 1.0, value_name = "X")]
-    control_strength: f64,
+    /// How strongly it steers, 0 to 2; 1 if absent.
+    #[arg(long, requires = "control_model", value_name = "X")]
+    control_strength: Vec<f64>,
 
-    /// Share of the steps, 0 to 1, at which the ControlNet starts to act.
-    #[arg(
-        long,
-        default_value_t = 0.0,
-        requires = "control_model",
-        value_name = "X"
-    )]
-    control_start: f64,
+    /// balanced, prompt or control (which of them counts more), or guess, without a prompt.
+    #[arg(long, requires = "control_model", value_name = "MODE", value_parser = ControlMode::from_name)]
+    control_mode: Vec<ControlMode>,
 
-    /// Share of the steps, 0 to 1, at which the ControlNet ceases to act.
-    #[arg(
-        long,
-        default_value_t = 1.0,
-        requires = "control_model",
-        value_name = "X"
-    )]
-    control_end: f64,
+    /// What the picture is, for unions: openpose, depth, softedge, canny, normal, segment, tile, repaint, or a number.
+    #[arg(long, requires = "control_model", value_name = "KIND")]
+    control_kind: Vec<String>,
+
+    /// Share of the steps, 0 to 1, at which it starts to act; 0 if absent.
+    #[arg(long, requires = "control_model", value_name = "X")]
+    control_start: Vec<f64>,
+
+    /// Share of the steps, 0 to 1, at which it ceases to act; 1 if absent.
+    #[arg(long, requires = "control_model", value_name = "X")]
+    control_end: Vec<f64>,
 }
 
 fn parse_size(text: &str) -> std::result::Result<(usize, usize), String> {
@@ -371,16 +370,40 @@ impl RequestArgs {
     }
 
     fn controls(&self) -> Result<Vec<Control>> {
-        let (Some(model), Some(image)) = (&self.control_model, &self.control_image) else {
-            return Ok(Vec::new());
-        };
-        Ok(vec![Control {
-            model: model.clone(),
-            image: image_io::to_rgb(&picture(image)?),
-            strength: self.control_strength,
-            start: self.control_start,
-            end: self.control_end,
-        }])
+        let count = self.control_model.len();
+        if self.control_image.len() != count {
+            return Err(Error::Usage(format!(
+                "{count} times --control-model, but {} times --control-image",
+                self.control_image.len()
+            )));
+        }
+        let pairs = self.control_model.iter().zip(&self.control_image);
+        let controls = pairs.enumerate().map(|(i, (model, image))| {
+            let kind = of_one("--control-kind", &self.control_kind, i, count)?;
+            Ok(Control {
+                strength: of_one("--control-strength", &self.control_strength, i, count)?
+                    .unwrap_or(1.0),
+                mode: of_one("--control-mode", &self.control_mode, i, count)?.unwrap_or_default(),
+                kind,
+                start: of_one("--control-start", &self.control_start, i, count)?.unwrap_or(0.0),
+                end: of_one("--control-end", &self.control_end, i, count)?.unwrap_or(1.0),
+                ..Control::new(model.clone(), image_io::to_rgb(&picture(image)?))
+            })
+        });
+        controls.collect()
+    }
+}
+
+/// An option's value for one of `count`: its own, or the same for all; none if the option is absent.
+fn of_one<T: Clone>(option: &str, values: &[T], one: usize, count: usize) -> Result<Option<T>> {
+    match values {
+        [] => Ok(None),
+        [all] => Ok(Some(all.clone())),
+        each if each.len() == count => Ok(each.get(one).cloned()),
+        each => Err(Error::Usage(format!(
+            "{} times {option} for {count}; give one for all, or one for each",
+            each.len()
+        ))),
     }
 }
 

@@ -6,20 +6,20 @@ use serde::Deserialize;
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(untagged)]
 pub enum PerBlock<T> {
+    /// Block by block. Comes first, so that a list is one of blocks where the values may be lists, too.
+    Each(Vec<T>),
     /// The same everywhere.
     One(T),
-    /// Block by block.
-    Each(Vec<T>),
 }
 
-impl<T: Copy> PerBlock<T> {
+impl<T: Clone> PerBlock<T> {
     /// The values of `blocks` blocks.
     ///
     /// # Errors
     /// If there is a list of another length; `name` is the setting's, for the message.
     pub fn values(&self, blocks: usize, name: &str) -> Result<Vec<T>, String> {
         match self {
-            Self::One(value) => Ok(vec![*value; blocks]),
+            Self::One(value) => Ok(vec![value.clone(); blocks]),
             Self::Each(values) if values.len() == blocks => Ok(values.clone()),
             Self::Each(values) => Err(format!(
                 "{name} has {} values for {blocks} blocks",
@@ -40,5 +40,26 @@ pub fn within(sizes: &[(&str, usize)], limit: usize) -> Result<(), String> {
     {
         None => Ok(()),
         Some((name, value)) => Err(format!("{name} is {value}; 1 to {limit} is possible")),
+    }
+}
+
+/// Refuses settings that are not known, but for those that are switched off (null or false), notes of the library
+/// (`_class_name` and such), and `harmless` ones.
+///
+/// # Errors
+/// Names the first.
+pub fn refuse_others(
+    others: &serde_json::Map<String, serde_json::Value>,
+    harmless: &[&str],
+) -> Result<(), String> {
+    let unknown = others.iter().find(|(name, value)| {
+        let off = value.is_null() || value.as_bool() == Some(false);
+        !off && !name.starts_with('_') && !harmless.contains(&name.as_str())
+    });
+    match unknown {
+        None => Ok(()),
+        Some((name, value)) => Err(format!(
+            "the setting {name} ({value}) in config.json is not known"
+        )),
     }
 }

@@ -13,6 +13,7 @@ pub mod language;
 pub mod layers;
 pub mod low_rank;
 pub mod norm;
+pub mod t2i_adapter;
 pub mod t5;
 pub mod taesd;
 pub mod transformer;

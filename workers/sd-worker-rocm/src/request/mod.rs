@@ -19,4 +19,4 @@ mod types;
 pub use fields::{InitFields, InterfaceDefaults, RequestFields, VideoFields};
 pub use limits::{InvalidRequest, Limits, ValidRequest};
 pub use tuning::Tuning;
-pub use types::{Control, ImageRequest, Init, MicroConditions, VideoRequest};
+pub use types::{Control, ControlMode, ImageRequest, Init, MicroConditions, VideoRequest};

@@ -40,19 +40,82 @@ impl Init {
     }
 }
 
-/// A picture that a ControlNet follows.
+/// Whether the prompt or a ControlNet's picture counts more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ControlMode {
+    /// Both.
+    #[default]
+    Balanced,
+    /// The prompt: residuals further out are weaker.
+    Prompt,
+    /// The picture: besides, guidance does not lead away from it.
+    Control,
+    /// The picture alone, for requests without a prompt: as the authors and diffusers have it (`guess_mode`).
+    Guess,
+}
+
+impl ControlMode {
+    /// All, with the names by which they are asked for: ours, then the web UI's.
+    const NAMES: [(Self, [&'static str; 2]); 4] = [
+        (Self::Balanced, ["balanced", "Balanced"]),
+        (Self::Prompt, ["prompt", "My prompt is more important"]),
+        (Self::Control, ["control", "ControlNet is more important"]),
+        (Self::Guess, ["guess", "guess_mode"]),
+    ];
+
+    /// The mode of this name.
+    ///
+    /// # Errors
+    /// Lists the names.
+    pub fn from_name(name: &str) -> Result<Self, String> {
+        let found = Self::NAMES
+            .iter()
+            .find(|(_, names)| names.iter().any(|own| own.eq_ignore_ascii_case(name)));
+        found.map(|(mode, _)| *mode).ok_or_else(|| {
+            let names: Vec<_> = Self::NAMES.iter().map(|(_, names)| names[0]).collect();
+            format!("there is no mode {name:?}; there are {}", names.join(", "))
+        })
+    }
+
+    /// Its name.
+    pub fn label(self) -> &'static str {
+        let found = Self::NAMES.iter().find(|(mode, _)| *mode == self);
+        found.map_or("", |(_, names)| names[0])
+    }
+}
+
+/// A picture that a ControlNet or T2I-Adapter follows.
 #[derive(Debug, Clone)]
 pub struct Control {
-    /// The ControlNet: safetensors file or diffusers folder.
+    /// The network: safetensors file or diffusers folder.
     pub model: PathBuf,
     /// The conditioning picture (edges, depth, pose, …) as the ControlNet wants it.
     pub image: RgbImage,
     /// Weight of its residuals.
     pub strength: f64,
+    /// Whether prompt or picture counts more.
+    pub mode: ControlMode,
+    /// What the picture is (`depth`, `canny`, …), for unions of ControlNets.
+    pub kind: Option<String>,
     /// Share of the steps, 0 to 1, at which it starts to act.
     pub start: f64,
     /// Share of the steps, 0 to 1, at which it ceases to act.
     pub end: f64,
+}
+
+impl Control {
+    /// A network at full strength in all steps.
+    pub fn new(model: PathBuf, image: RgbImage) -> Self {
+        Self {
+            model,
+            image,
+            strength: 1.0,
+            mode: ControlMode::Balanced,
+            kind: None,
+            start: 0.0,
+            end: 1.0,
+        }
+    }
 }
 
 /// What Stable Diffusion XL is told of a picture besides the prompt.

@@ -4,7 +4,7 @@ use super::request::Upload;
 use super::sdapi::refusal::Refusal;
 use super::{App, ImageWorker};
 use crate::image_io::{self, to_base64, Format};
-use crate::request::Control;
+use crate::request::{Control, ControlMode};
 use axum::Json;
 use image::imageops::{crop_imm, replace};
 use image::RgbImage;
@@ -132,6 +132,10 @@ pub(super) struct ControlBody {
     image: String,
     #[serde(default = "one")]
     strength: f64,
+    /// `balanced`, `prompt`, `control` or `guess`.
+    mode: Option<String>,
+    /// What the picture is, for unions of ControlNets.
+    kind: Option<String>,
     #[serde(default)]
     start: f64,
     #[serde(default = "one")]
@@ -153,6 +157,8 @@ struct Unit {
     guidance_end: f64,
     resize_mode: Value,
     control_mode: Value,
+    /// What the picture is, for unions of ControlNets.
+    union_control_type: Option<String>,
     mask: Option<Value>,
     mask_image: Option<Value>,
 }
@@ -170,6 +176,7 @@ impl Default for Unit {
             guidance_end: 1.0,
             resize_mode: json!(1),
             control_mode: json!(0),
+            union_control_type: None,
             mask: None,
             mask_image: None,
         }
@@ -199,17 +206,28 @@ impl Unit {
         }
     }
 
+    /// Whether prompt or picture counts more: by number or by name.
+    fn mode(&self) -> Result<ControlMode, ApiError> {
+        const NUMBERED: [ControlMode; 3] = [
+            ControlMode::Balanced,
+            ControlMode::Prompt,
+            ControlMode::Control,
+        ];
+        let number = self.control_mode.as_u64();
+        let numbered = number.and_then(|i| NUMBERED.get(usize::try_from(i).ok()?));
+        match (numbered, self.control_mode.as_str()) {
+            (Some(mode), _) => Ok(*mode),
+            (None, Some(name)) => ControlMode::from_name(name).map_err(unit),
+            (None, None) => Err(unit(format!(
+                "control_mode is {}; it must be 0 (balanced), 1 (prompt) or 2 (control)",
+                self.control_mode
+            ))),
+        }
+    }
+
     /// Refuses by name what is not implemented.
     fn check(&self) -> Result<(), ApiError> {
         check_module(SCRIPTS, &self.module)?;
-        let balanced = matches!(self.control_mode.as_u64(), Some(0))
-            || self.control_mode.as_str() == Some("Balanced");
-        if !balanced {
-            return Err(unit(format!(
-                "control_mode {} is not implemented; use Balanced",
-                self.control_mode
-            )));
-        }
         if self.mask.is_some() || self.mask_image.is_some() {
             return Err(unit(
                 "masks of units are not implemented; leave them out".to_string(),
@@ -241,11 +259,14 @@ impl App {
             let model = self.options().controls.find("controls", &body.model)?;
             let image = self.decode("controls", Upload::Base64(body.image)).await?;
             controls.push(Control {
-                model,
-                image: image_io::to_rgb(&image),
                 strength: body.strength,
+                mode: (body.mode.as_deref())
+                    .map_or(Ok(ControlMode::default()), ControlMode::from_name)
+                    .map_err(|e| ApiError::field("controls", e))?,
+                kind: body.kind,
                 start: body.start,
                 end: body.end,
+                ..Control::new(model, image_io::to_rgb(&image))
             });
         }
         Ok(controls)
@@ -303,16 +324,18 @@ impl App {
             (None, Some(init)) => init.clone(),
             (None, None) => return Err(unit("a unit has no picture".to_string())),
         };
+        let image = match fit {
+            Fit::Stretch => image,
+            Fit::Crop => cropped(&image, size),
+            Fit::Fill => filled(&image, size),
+        };
         Ok(Some(Control {
-            model,
-            image: match fit {
-                Fit::Stretch => image,
-                Fit::Crop => cropped(&image, size),
-                Fit::Fill => filled(&image, size),
-            },
             strength: asked.weight,
+            mode: asked.mode()?,
+            kind: asked.union_control_type.clone(),
             start: asked.guidance_start,
             end: asked.guidance_end,
+            ..Control::new(model, image)
         }))
     }
 }

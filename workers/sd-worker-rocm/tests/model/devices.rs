@@ -58,11 +58,8 @@ fn cases(p: &Pipelines) -> Vec<(&'static str, ImageRequest)> {
         ..Init::new(p.picture("start"), 1.0)
     };
     let control = Control {
-        model: p.folder("controlnet"),
-        image: p.picture("hint"),
         strength: 0.8,
-        start: 0.0,
-        end: 1.0,
+        ..Control::new(p.folder("controlnet"), p.picture("hint"))
     };
     let case = |name: &str| ImageRequest {
         steps: 2,

@@ -4,6 +4,7 @@
 mod checkpoints;
 mod classify;
 mod common;
+mod controls;
 mod devices;
 mod editing;
 mod float8;

@@ -4,7 +4,7 @@ use super::common::{device, difference, file, tensors};
 use super::hashed::{uniform, weight};
 use candle_core::{DType, Device, Result, Tensor};
 use sd_worker_rocm::models::clip::{ClipConfig, ClipTextEncoder};
-use sd_worker_rocm::models::controlnet::ControlNet;
+use sd_worker_rocm::models::controlnet::{ControlConfig, ControlNet};
 use sd_worker_rocm::models::taesd::Taesd;
 use sd_worker_rocm::models::transformer::flux::{Flux, FluxConfig};
 use sd_worker_rocm::models::transformer::sd3::{Sd3, Sd3Config};
@@ -82,7 +82,7 @@ impl Networks {
 fn sdxl_and_its_controlnet() {
     let n = Networks::open();
     let unet = n.build("xl", |vb, config: &UNetConfig| UNet::new(vb, config));
-    let control = n.build("xl_control", |vb, config: &UNetConfig| {
+    let control = n.build("xl_control", |vb, config: &ControlConfig| {
         ControlNet::new(vb, config)
     });
     let (x, text) = (
@@ -102,8 +102,11 @@ fn sdxl_and_its_controlnet() {
     );
     let hint = Tensor::from_vec(uniform("hint", 3 * 96 * 80), (1, 3, 96, 80), &n.device).unwrap();
     let hint = control.hint(&hint.affine(0.5, 0.5).unwrap()).unwrap();
-    let of_control = control.condition(&text, &extra).unwrap();
-    let residuals = control.forward(&x, 601.0, &of_control, &hint, 0.7).unwrap();
+    let of_control = control.condition(&text, &extra, 0).unwrap();
+    let strengths = vec![0.7; control.residuals() + 1];
+    let residuals = control
+        .forward(&x, 601.0, &of_control, (&hint, 0), 2, &strengths)
+        .unwrap();
     let output = unet
         .forward(&x, 601.0, &condition, Some(&residuals))
         .unwrap();

@@ -52,11 +52,8 @@ fn a_controlnet_steers() {
         let (model, image) = (model.clone(), p.picture("hint"));
         move |request: &mut ImageRequest| {
             request.controls = vec![Control {
-                model: model.clone(),
-                image: image.clone(),
                 strength,
-                start: 0.0,
-                end: 1.0,
+                ..Control::new(model.clone(), image.clone())
             }];
         }
     };

@@ -157,6 +157,24 @@ impl Pipelines {
     }
 }
 
+impl Pipelines {
+    /// Draws what must not be a case's picture: an option that is followed matters.
+    pub fn differs(&self, pipeline: &mut Pipeline, case: &str, change: impl Fn(&mut ImageRequest)) {
+        let mut request = self.request(case);
+        change(&mut request);
+        let image = pipeline
+            .draw(&request, &mut go_on)
+            .unwrap()
+            .images
+            .remove(0);
+        let apart = apart(&image, &self.picture(case));
+        assert!(
+            apart > 3,
+            "{case}: what was changed hardly matters ({apart})"
+        );
+    }
+}
+
 /// Largest difference of two pictures' bytes.
 pub fn apart(a: &RgbImage, b: &RgbImage) -> u8 {
     assert_eq!(a.dimensions(), b.dimensions());

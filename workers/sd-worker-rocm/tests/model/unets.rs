@@ -1,7 +1,7 @@
 //! UNets of other kinds, prompt to pixels, against diffusers' pictures: `tests/reference/make_unets.py` has made them.
 
 use super::common::{go_on, Draw};
-use super::small::{apart, Pipelines};
+use super::small::Pipelines;
 use sd_worker_rocm::pipeline::{ImageRequest, Init, MicroConditions, Pipeline, PipelineOptions};
 use sd_worker_rocm::request::Limits;
 
@@ -9,22 +9,6 @@ fn as_it_is(_: &mut ImageRequest) {}
 
 fn start(p: &Pipelines, strength: f64) -> Option<Init> {
     Some(Init::new(p.picture("start"), strength))
-}
-
-/// Whether another value of an option gives another picture.
-fn matters(p: &Pipelines, pipeline: &mut Pipeline, case: &str, change: impl Fn(&mut ImageRequest)) {
-    let mut request = p.request(case);
-    change(&mut request);
-    let image = pipeline
-        .draw(&request, &mut go_on)
-        .unwrap()
-        .images
-        .remove(0);
-    let apart = apart(&image, &p.picture(case));
-    assert!(
-        apart > 3,
-        "{case}: what was changed hardly matters ({apart})"
-    );
 }
 
 #[test]
@@ -43,7 +27,7 @@ fn a_refiner_takes_over() {
         request.micro.negative_aesthetic_score = 1.0;
     });
     p.check_with(&mut pipeline, "refined_multistep", from(0.5));
-    matters(&p, &mut pipeline, "refined", from(0.7));
+    p.differs(&mut pipeline, "refined", from(0.7));
     // Without one: the model alone.
     p.check_with(&mut pipeline, "told", |request| {
         request.refiner_start = Some(1.0);
@@ -87,7 +71,7 @@ fn sizes_that_xl_is_told() {
     let p = Pipelines::of("unets");
     let mut pipeline = p.load(&p.folder("base"), PipelineOptions::default());
     p.check_with(&mut pipeline, "told", |request| request.micro = told());
-    matters(&p, &mut pipeline, "told", as_it_is);
+    p.differs(&mut pipeline, "told", as_it_is);
 }
 
 #[test]
@@ -106,11 +90,11 @@ fn pictures_changed_as_instructed() {
         r.init = start(&p, 1.0);
         r.image_guidance = Some(3.0);
     });
-    matters(&p, &mut pipeline, "instruct", |r| {
+    p.differs(&mut pipeline, "instruct", |r| {
         r.init = start(&p, 1.0);
         r.image_guidance = Some(1.0);
     });
-    matters(&p, &mut pipeline, "instruct", |r| r.init = start(&p, 0.5));
+    p.differs(&mut pipeline, "instruct", |r| r.init = start(&p, 0.5));
     let without = pipeline.draw(&p.request("instruct"), &mut go_on);
     assert!(without
         .unwrap_err()
@@ -155,7 +139,7 @@ fn pictures_that_depths_shape() {
         }
     };
     p.check_with(&mut pipeline, "depth", with(p.picture("depths")));
-    matters(&p, &mut pipeline, "depth", with(p.picture("start")));
+    p.differs(&mut pipeline, "depth", with(p.picture("start")));
     let error = pipeline.draw(&p.request("depth"), &mut go_on).unwrap_err();
     assert!(error.to_string().contains("--depth-image"), "{error}");
     pipeline.warm_up().unwrap();

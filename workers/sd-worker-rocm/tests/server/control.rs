@@ -68,7 +68,7 @@ fn controlnets() {
     for (field, value) in [
         ("model", json!("sd")),
         ("module", json!("canny")),
-        ("control_mode", json!("My prompt is more important")),
+        ("control_mode", json!("Nothing is important")),
         ("resize_mode", json!(3)),
         ("weight", json!(3.0)),
         ("guidance_start", json!(1.5)),

@@ -83,15 +83,8 @@ impl Common {
         ResnetBlock::new(vb, inputs, outputs, Some(self.time), self.groups, self.eps)
     }
 
-    fn transformer(&self, vb: VarBuilder, plan: &BlockPlan) -> Result<Transformer> {
-        Transformer::new(
-            vb,
-            plan.channels,
-            plan.transformers,
-            plan.heads,
-            plan.text,
-            self.groups,
-        )
+    fn transformer(&self, vb: VarBuilder, plan: &BlockPlan, depth: usize) -> Result<Transformer> {
+        Transformer::new(vb, plan.channels, depth, plan.heads, plan.text, self.groups)
     }
 }
 
@@ -108,12 +101,9 @@ impl Layers {
             .iter()
             .enumerate()
             .map(|(i, inputs)| common.resnet(vb.pp("resnets").pp(i), *inputs, plan.channels));
-        let attentions = match plan.transformers {
-            0 => 0,
-            _ => inputs.len(),
-        };
-        let transformers =
-            (0..attentions).map(|i| common.transformer(vb.pp("attentions").pp(i), plan));
+        let transformers = plan.transformers.iter().enumerate();
+        let transformers = transformers
+            .map(|(i, depth)| common.transformer(vb.pp("attentions").pp(i), plan, *depth));
         Ok(Self {
             resnets: resnets.collect::<Result<_>>()?,
             transformers: transformers.collect::<Result<_>>()?,
@@ -177,40 +167,54 @@ impl DownBlock {
         })
     }
 
-    /// Pushes what the way up needs onto `skips`.
+    /// Pushes what the way up needs onto `skips`. `feature` is what an adapter adds: behind the last attention, or, in
+    /// blocks without, at the end.
     pub fn forward(
         &self,
         x: &Tensor,
         time: &Tensor,
         text: &mut std::slice::Iter<TextKeys>,
         skips: &mut Vec<Tensor>,
+        feature: Option<&Tensor>,
     ) -> Result<Tensor> {
         let mut x = x.clone();
-        for layer in 0..self.layers.resnets.len() {
+        let layers = self.layers.resnets.len();
+        let attends = !self.layers.transformers.is_empty();
+        let add = |x: Tensor, here: bool| match feature.filter(|_| here) {
+            Some(feature) => x.broadcast_add(feature),
+            None => Ok(x),
+        };
+        for layer in 0..layers {
             x = self.layers.forward(layer, &x, time, text)?;
+            let last = layer + 1 == layers;
+            x = add(x, last && (attends || self.downsample.is_none()))?;
             skips.push(x.clone());
         }
         if let Some(downsample) = &self.downsample {
-            x = downsample.forward(&x)?;
+            x = add(downsample.forward(&x)?, !attends)?;
             skips.push(x.clone());
         }
         Ok(x)
     }
 }
 
-/// The block between: a residual layer, then attention and a residual layer.
+/// The block between: a residual layer, then, in most networks, attention and a residual layer.
 #[derive(Debug, Clone)]
 pub struct MidBlock {
     pub(super) layers: Layers,
-    last: ResnetBlock,
+    last: Option<ResnetBlock>,
 }
 
 impl MidBlock {
-    /// Reads `resnets.0`, `attentions.0` and `resnets.1`.
+    /// Reads `resnets.0`, and `attentions.0` and `resnets.1` where there is attention.
     pub fn new(vb: VarBuilder, plan: &BlockPlan, common: &Common) -> Result<Self> {
+        let channels = plan.channels;
         Ok(Self {
-            layers: Layers::new(&vb, &[plan.channels], plan, common)?,
-            last: common.resnet(vb.pp("resnets.1"), plan.channels, plan.channels)?,
+            layers: Layers::new(&vb, &[channels], plan, common)?,
+            last: match plan.transformers.is_empty() {
+                true => None,
+                false => Some(common.resnet(vb.pp("resnets.1"), channels, channels)?),
+            },
         })
     }
 
@@ -222,7 +226,10 @@ impl MidBlock {
         text: &mut std::slice::Iter<TextKeys>,
     ) -> Result<Tensor> {
         let x = self.layers.forward(0, x, time, text)?;
-        self.last.forward(&x, Some(time))
+        match &self.last {
+            Some(last) => last.forward(&x, Some(time)),
+            None => Ok(x),
+        }
     }
 }
 

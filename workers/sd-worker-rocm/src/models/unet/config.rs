@@ -1,6 +1,6 @@
 //! `config.json` of a UNet, and of a ControlNet, which is its first half.
 
-use crate::models::config::{within, PerBlock};
+use crate::models::config::{refuse_others, within, PerBlock};
 use serde::Deserialize;
 
 /// The settings as they are in the file.
@@ -21,8 +21,10 @@ pub struct UNetConfig {
     pub mid_block_type: Option<String>,
     /// Residual layers a block.
     pub layers_per_block: PerBlock<usize>,
-    /// Transformer layers in an attention.
-    pub transformer_layers_per_block: PerBlock<usize>,
+    /// Transformer layers in an attention, or in each of a block's.
+    pub transformer_layers_per_block: PerBlock<PerBlock<usize>>,
+    /// The same going up, in the order in which the blocks come; without it they are those going down.
+    pub reverse_transformer_layers_per_block: Option<Vec<PerBlock<usize>>>,
     /// In fact the number of heads: a misnomer that the format keeps.
     pub attention_head_dim: PerBlock<usize>,
     /// Number of heads, if given under its own name.
@@ -49,10 +51,6 @@ pub struct UNetConfig {
     pub time_cond_proj_dim: Option<usize>,
     /// Latent height and width that the model was trained at.
     pub sample_size: Option<PerBlock<usize>>,
-    /// Channels in front of a ControlNet.
-    pub conditioning_embedding_out_channels: Vec<usize>,
-    /// Channels of a ControlNet's picture.
-    pub conditioning_channels: usize,
 
     // Below: settings with one possible value here.
     pub(crate) act_fn: String,
@@ -71,7 +69,14 @@ pub struct UNetConfig {
     pub(crate) resnet_skip_time_act: bool,
     pub(crate) cross_attention_norm: Option<String>,
     pub(crate) only_cross_attention: PerBlock<bool>,
-    pub(crate) reverse_transformer_layers_per_block: Option<serde_json::Value>,
+    pub(crate) attention_type: Option<String>,
+    pub(crate) class_embeddings_concat: bool,
+    pub(crate) mid_block_only_cross_attention: Option<bool>,
+    pub(crate) encoder_hid_dim: Option<usize>,
+    pub(crate) time_embedding_dim: Option<usize>,
+    /// Settings that are not known.
+    #[serde(flatten)]
+    pub(crate) others: serde_json::Map<String, serde_json::Value>,
     pub(crate) timestep_post_act: Option<String>,
     pub(crate) time_embedding_act_fn: Option<String>,
 }
@@ -97,7 +102,8 @@ impl Default for UNetConfig {
             ]),
             mid_block_type: Some("UNetMidBlock2DCrossAttn".to_string()),
             layers_per_block: PerBlock::One(2),
-            transformer_layers_per_block: PerBlock::One(1),
+            transformer_layers_per_block: PerBlock::One(PerBlock::One(1)),
+            reverse_transformer_layers_per_block: None,
             attention_head_dim: PerBlock::One(8),
             num_attention_heads: None,
             cross_attention_dim: PerBlock::One(1280),
@@ -111,8 +117,6 @@ impl Default for UNetConfig {
             projection_class_embeddings_input_dim: None,
             time_cond_proj_dim: None,
             sample_size: None,
-            conditioning_embedding_out_channels: vec![16, 32, 96, 256],
-            conditioning_channels: 3,
             act_fn: "silu".to_string(),
             downsample_padding: 1,
             mid_block_scale_factor: 1.0,
@@ -129,7 +133,12 @@ impl Default for UNetConfig {
             resnet_skip_time_act: false,
             cross_attention_norm: None,
             only_cross_attention: PerBlock::One(false),
-            reverse_transformer_layers_per_block: None,
+            attention_type: None,
+            class_embeddings_concat: false,
+            mid_block_only_cross_attention: None,
+            encoder_hid_dim: None,
+            time_embedding_dim: None,
+            others: serde_json::Map::new(),
             timestep_post_act: None,
             time_embedding_act_fn: None,
         }
@@ -137,14 +146,14 @@ impl Default for UNetConfig {
 }
 
 /// What a block consists of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockPlan {
     /// Channels.
     pub channels: usize,
     /// Residual layers going down; one more going up.
     pub layers: usize,
-    /// Transformer layers of each attention; 0 for a block without.
-    pub transformers: usize,
+    /// Transformer layers of each attention, one behind each residual layer; none for a block without.
+    pub transformers: Vec<usize>,
     /// Heads.
     pub heads: usize,
     /// Width of the text encoding.
@@ -156,8 +165,8 @@ pub struct BlockPlan {
 pub struct Plan {
     /// Going down.
     pub down: Vec<BlockPlan>,
-    /// The block between.
-    pub mid: BlockPlan,
+    /// The block between, if there is one.
+    pub mid: Option<BlockPlan>,
     /// Going up, outermost first.
     pub up: Vec<BlockPlan>,
 }
@@ -180,7 +189,6 @@ impl UNetConfig {
                 ("in_channels", self.in_channels),
                 ("out_channels", self.out_channels),
                 ("norm_num_groups", self.norm_num_groups),
-                ("conditioning_channels", self.conditioning_channels),
             ],
             1 << 16,
         )?;
@@ -195,6 +203,16 @@ impl UNetConfig {
         let depth = self
             .transformer_layers_per_block
             .values(blocks, "transformer_layers_per_block")?;
+        let depth_up = match &self.reverse_transformer_layers_per_block {
+            None => depth.clone(),
+            Some(depths) if depths.len() == blocks => depths.iter().rev().cloned().collect(),
+            Some(depths) => {
+                return Err(format!(
+                    "reverse_transformer_layers_per_block has {} values for {blocks} blocks",
+                    depths.len()
+                ))
+            }
+        };
         let heads = self
             .num_attention_heads
             .as_ref()
@@ -205,20 +223,14 @@ impl UNetConfig {
             .values(blocks, "cross_attention_dim")?;
         let mut plan = Plan {
             down: Vec::new(),
-            mid: BlockPlan {
-                channels: 0,
-                layers: 1,
-                transformers: 0,
-                heads: 1,
-                text: 1,
-            },
+            mid: None,
             up: Vec::new(),
         };
         for i in 0..blocks {
             let block = BlockPlan {
                 channels: self.block_out_channels[i],
                 layers: layers[i],
-                transformers: depth[i],
+                transformers: Vec::new(),
                 heads: heads[i],
                 text: text[i],
             };
@@ -226,12 +238,12 @@ impl UNetConfig {
                 &[
                     ("block_out_channels", block.channels),
                     ("layers_per_block", block.layers),
-                    ("transformer_layers_per_block", block.transformers),
                     ("attention_head_dim", block.heads),
                     ("cross_attention_dim", block.text),
                 ],
                 1 << 16,
             )?;
+            within(&[("layers_per_block", block.layers)], 64)?;
             if !block.channels.is_multiple_of(self.norm_num_groups) {
                 return Err(format!(
                     "{} norm_num_groups do not divide {} channels",
@@ -248,21 +260,31 @@ impl UNetConfig {
                 "CrossAttnDownBlock2D",
                 "DownBlock2D",
             )?;
-            plan.down.push(with_attention(block, down)?);
+            let layers = block.layers;
+            plan.down
+                .push(with_attention(&block, down.then_some((&depth[i], layers)))?);
             if let Some(kind) = self.up_block_types.iter().rev().nth(i) {
                 let up = attends(kind, "CrossAttnUpBlock2D", "UpBlock2D")?;
-                plan.up.push(with_attention(block, up)?);
+                let up = up.then_some((&depth_up[i], layers + 1));
+                plan.up.push(with_attention(&block, up)?);
             }
-            plan.mid = with_attention(block, true)?;
-        }
-        match self.mid_block_type.as_deref() {
-            Some("UNetMidBlock2DCrossAttn") => {}
-            other => return Err(format!("a mid block of kind {other:?} is not implemented")),
+            plan.mid = match self.mid_block_type.as_deref() {
+                Some("UNetMidBlock2DCrossAttn") => {
+                    Some(with_attention(&block, Some((&depth[i], 1)))?)
+                }
+                Some("UNetMidBlock2D") => Some(block),
+                None => None,
+                Some(other) => {
+                    return Err(format!("a mid block of kind {other} is not implemented"))
+                }
+            };
         }
         Ok(plan)
     }
 
+    /// Checks the settings that have one possible value here, and that there are no others.
     fn check_fixed(&self) -> Result<(), String> {
+        let same = |setting: &Option<String>| setting.is_none();
         let fixed = [
             ("act_fn", self.act_fn == "silu" || self.act_fn == "swish"),
             ("downsample_padding", self.downsample_padding == 1),
@@ -270,13 +292,20 @@ impl UNetConfig {
             ("center_input_sample", !self.center_input_sample),
             ("conv_in_kernel", self.conv_in_kernel == 3),
             ("conv_out_kernel", self.conv_out_kernel == 3),
-            ("class_embed_type", self.class_embed_type.is_none()),
+            ("class_embed_type", same(&self.class_embed_type)),
+            ("class_embeddings_concat", !self.class_embeddings_concat),
             ("num_class_embeds", self.num_class_embeds.is_none()),
-            ("encoder_hid_dim_type", self.encoder_hid_dim_type.is_none()),
+            ("encoder_hid_dim_type", same(&self.encoder_hid_dim_type)),
+            ("encoder_hid_dim", self.encoder_hid_dim.is_none()),
             ("dual_cross_attention", !self.dual_cross_attention),
             (
                 "time_embedding_type",
                 self.time_embedding_type == "positional",
+            ),
+            (
+                "time_embedding_dim",
+                self.time_embedding_dim
+                    .is_none_or(|dim| dim == self.time_width()),
             ),
             (
                 "resnet_time_scale_shift",
@@ -287,7 +316,7 @@ impl UNetConfig {
                 self.resnet_out_scale_factor == 1.0,
             ),
             ("resnet_skip_time_act", !self.resnet_skip_time_act),
-            ("cross_attention_norm", self.cross_attention_norm.is_none()),
+            ("cross_attention_norm", same(&self.cross_attention_norm)),
             (
                 "only_cross_attention",
                 match &self.only_cross_attention {
@@ -296,14 +325,15 @@ impl UNetConfig {
                 },
             ),
             (
-                "reverse_transformer_layers_per_block",
-                self.reverse_transformer_layers_per_block.is_none(),
+                "mid_block_only_cross_attention",
+                self.mid_block_only_cross_attention != Some(true),
             ),
-            ("timestep_post_act", self.timestep_post_act.is_none()),
             (
-                "time_embedding_act_fn",
-                self.time_embedding_act_fn.is_none(),
+                "attention_type",
+                matches!(self.attention_type.as_deref(), None | Some("default")),
             ),
+            ("timestep_post_act", same(&self.timestep_post_act)),
+            ("time_embedding_act_fn", same(&self.time_embedding_act_fn)),
             (
                 "addition_embed_type",
                 matches!(
@@ -312,21 +342,39 @@ impl UNetConfig {
                 ),
             ),
         ];
-        match fixed.iter().find(|(_, implemented)| !implemented) {
-            None => Ok(()),
-            Some((name, _)) => Err(format!(
+        if let Some((name, _)) = fixed.iter().find(|(_, implemented)| !implemented) {
+            return Err(format!(
                 "the value of {name} in config.json is not implemented"
-            )),
+            ));
         }
+        refuse_others(&self.others, &HARMLESS)
     }
 }
 
-fn with_attention(block: BlockPlan, attends: bool) -> Result<BlockPlan, String> {
-    if !attends {
-        return Ok(BlockPlan {
-            transformers: 0,
-            ..block
-        });
+/// Settings that do not change what a network computes, or that others are read by.
+const HARMLESS: [&str; 5] = [
+    // Of training.
+    "dropout",
+    // Attention's scores are f32 always.
+    "upcast_attention",
+    // Of an addition_embed_type that is not implemented.
+    "addition_embed_type_num_heads",
+    // Read with the weights.
+    "quantization_config",
+    "torch_dtype",
+];
+
+/// The block with attentions of these depths, so many.
+fn with_attention(
+    block: &BlockPlan,
+    attentions: Option<(&PerBlock<usize>, usize)>,
+) -> Result<BlockPlan, String> {
+    let Some((depth, attentions)) = attentions else {
+        return Ok(block.clone());
+    };
+    let transformers = depth.values(attentions, "transformer_layers_per_block")?;
+    for depth in &transformers {
+        within(&[("transformer_layers_per_block", *depth)], 1 << 10)?;
     }
     if !block.channels.is_multiple_of(block.heads) {
         return Err(format!(
@@ -334,7 +382,10 @@ fn with_attention(block: BlockPlan, attends: bool) -> Result<BlockPlan, String> 
             block.heads, block.channels
         ));
     }
-    Ok(block)
+    Ok(BlockPlan {
+        transformers,
+        ..block.clone()
+    })
 }
 
 #[cfg(test)]
@@ -355,11 +406,37 @@ mod tests {
         )
         .plan()
         .unwrap();
-        let transformers =
-            |blocks: &[BlockPlan]| blocks.iter().map(|b| b.transformers).collect::<Vec<_>>();
-        assert_eq!(transformers(&plan.down), [0, 2, 10]);
-        assert_eq!(transformers(&plan.up), [0, 2, 10]);
-        assert_eq!((plan.mid.transformers, plan.mid.heads), (10, 20));
+        let transformers = |blocks: &[BlockPlan]| {
+            blocks
+                .iter()
+                .map(|b| b.transformers.clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(transformers(&plan.down), [vec![], vec![2; 2], vec![10; 2]]);
+        assert_eq!(transformers(&plan.up), [vec![], vec![2; 3], vec![10; 3]]);
+        let mid = plan.mid.unwrap();
+        assert_eq!((mid.transformers, mid.heads), (vec![10], 20));
+    }
+
+    /// Distilled kinds: depths of each attention, no attention or nothing between.
+    #[test]
+    fn ssd_and_small_sd() {
+        let plan = parse(
+            r#"{"block_out_channels": [320, 640, 1280], "attention_head_dim": [5, 10, 20], "cross_attention_dim": 2048,
+                "down_block_types": ["DownBlock2D", "CrossAttnDownBlock2D", "CrossAttnDownBlock2D"],
+                "up_block_types": ["CrossAttnUpBlock2D", "CrossAttnUpBlock2D", "UpBlock2D"], "mid_block_type": "UNetMidBlock2D",
+                "transformer_layers_per_block": [0, [1, 2], 4], "reverse_transformer_layers_per_block": [[4, 4, 10], [2, 1, 1], 1]}"#,
+        )
+        .plan()
+        .unwrap();
+        assert_eq!(plan.down[1].transformers, [1, 2]);
+        assert_eq!(plan.up[1].transformers, [2, 1, 1]);
+        assert_eq!(plan.up[2].transformers, [4, 4, 10]);
+        assert_eq!(plan.mid.unwrap().transformers, [0usize; 0]);
+        assert_eq!(
+            parse(r#"{"mid_block_type": null}"#).plan().unwrap().mid,
+            None
+        );
     }
 
     #[test]
@@ -377,9 +454,33 @@ mod tests {
                 "K",
             ),
             (r#"{"addition_embed_type": "image"}"#, "addition_embed_type"),
+            (r#"{"attention_type": "gated"}"#, "attention_type"),
+            (r#"{"encoder_hid_dim": 4096}"#, "encoder_hid_dim"),
+            (
+                r#"{"class_embeddings_concat": true}"#,
+                "class_embeddings_concat",
+            ),
+            (r#"{"time_embedding_dim": 7}"#, "time_embedding_dim"),
+            (
+                r#"{"mid_block_type": "UNetMidBlock2DSimpleCrossAttn"}"#,
+                "Simple",
+            ),
+            (
+                r#"{"transformer_layers_per_block": [1, 2, 0, 1]}"#,
+                "transformer_layers_per_block",
+            ),
+            (
+                r#"{"reverse_transformer_layers_per_block": [1]}"#,
+                "reverse_transformer",
+            ),
+            (r#"{"a_new_setting": 3}"#, "a_new_setting"),
         ] {
             let error = parse(json).plan().unwrap_err();
             assert!(error.contains(name), "{json}: {error}");
         }
+        // What is switched off, or of no consequence, may be there.
+        let harmless = r#"{"a_new_setting": null, "another": false, "_class_name": "UNet2DConditionModel",
+            "_diffusers_version": "0.42.1", "dropout": 0.1, "upcast_attention": true, "sample_size": 64}"#;
+        parse(harmless).plan().unwrap();
     }
 }

@@ -21,7 +21,7 @@ pub struct Trunk {
     addition: Option<TimestepEmbedding>,
     conv_in: Conv2d,
     down: Vec<DownBlock>,
-    mid: MidBlock,
+    mid: Option<MidBlock>,
     dtype: DType,
 }
 
@@ -71,6 +71,20 @@ pub struct Down {
     pub time: Tensor,
 }
 
+impl Condition {
+    /// Adds something to the time embedding: `(1 or batch, width)`.
+    ///
+    /// # Errors
+    /// If shapes do not fit together.
+    pub(super) fn add(&mut self, told: &Tensor) -> Result<()> {
+        self.addition = Some(match &self.addition {
+            Some(addition) => addition.broadcast_add(told)?,
+            None => told.clone(),
+        });
+        Ok(())
+    }
+}
+
 impl Trunk {
     /// Reads `time_embedding`, `add_embedding`, `conv_in`, `down_blocks` and `mid_block`.
     pub fn new(vb: &VarBuilder, config: &UNetConfig, plan: &Plan) -> Result<Self> {
@@ -111,7 +125,10 @@ impl Trunk {
             time,
             addition,
             down,
-            mid: MidBlock::new(vb.pp("mid_block"), &plan.mid, &common)?,
+            mid: match &plan.mid {
+                Some(mid) => Some(MidBlock::new(vb.pp("mid_block"), mid, &common)?),
+                None => None,
+            },
             dtype: vb.dtype(),
             config: config.clone(),
         })
@@ -131,7 +148,9 @@ impl Trunk {
         for block in &self.down {
             block.layers.text_keys(&text, &mut keys)?;
         }
-        self.mid.layers.text_keys(&text, &mut keys)?;
+        if let Some(mid) = &self.mid {
+            mid.layers.text_keys(&text, &mut keys)?;
+        }
         rest(&text, &mut keys)?;
         let addition = match (&self.addition, &extra.pooled) {
             (None, _) => None,
@@ -167,6 +186,19 @@ impl Trunk {
         })
     }
 
+    /// Arithmetic of the network.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Latents behind the first layer.
+    ///
+    /// # Errors
+    /// If they have other channels than the network wants.
+    pub fn entered(&self, x: &Tensor) -> Result<Tensor> {
+        self.conv_in.forward(x)
+    }
+
     fn embed(&self, values: &[f64], size: usize, device: &candle_core::Device) -> Result<Tensor> {
         let (flip, shift) = (self.config.flip_sin_to_cos, self.config.freq_shift);
         sinusoidal(values, size, flip, shift, device)?.to_dtype(self.dtype)
@@ -188,13 +220,14 @@ impl Trunk {
         time.silu()
     }
 
-    /// The way down, with `hint` added to the first layer's output.
+    /// The way down, with `hint` added to the first layer's output and an adapter's `features` to the blocks'.
     pub fn forward<'a>(
         &self,
         x: &Tensor,
         t: f64,
         condition: &'a Condition,
         hint: Option<&Tensor>,
+        features: &[Tensor],
     ) -> Result<(Down, std::slice::Iter<'a, TextKeys>)> {
         let time = self.time(t, condition, x)?;
         let mut text = condition.keys.iter();
@@ -203,10 +236,17 @@ impl Trunk {
             x = x.broadcast_add(hint)?;
         }
         let mut skips = vec![x.clone()];
+        let mut features = features.iter();
         for block in &self.down {
-            x = block.forward(&x, &time, &mut text, &mut skips)?;
+            x = block.forward(&x, &time, &mut text, &mut skips, features.next())?;
         }
-        let x = self.mid.forward(&x, &time, &mut text)?;
+        if let Some(mid) = &self.mid {
+            x = mid.forward(&x, &time, &mut text)?;
+            // One that is left over belongs here, if it is of the same size.
+            if let Some(feature) = features.next().filter(|f| f.dims()[1..] == x.dims()[1..]) {
+                x = x.broadcast_add(feature)?;
+            }
+        }
         Ok((Down { x, skips, time }, text))
     }
 }
@@ -229,26 +269,37 @@ pub(super) fn skip_channels(config: &UNetConfig, plan: &Plan) -> Vec<usize> {
     channels
 }
 
-/// Residuals of a ControlNet.
-#[derive(Debug, Clone)]
+/// What ControlNets and adapters add to a UNet.
+#[derive(Debug, Clone, Default)]
 pub struct Residuals {
-    /// For the skips, in order.
+    /// For the skips, in order; none without a ControlNet.
     pub down: Vec<Tensor>,
     /// For the block between.
-    pub mid: Tensor,
+    pub mid: Option<Tensor>,
+    /// For the blocks on their way down; none without an adapter.
+    pub features: Vec<Tensor>,
 }
 
 impl Residuals {
+    /// The same with something done to each.
+    ///
+    /// # Errors
+    /// Those of `change`.
+    pub fn each(&self, change: impl Fn(&Tensor) -> Result<Tensor>) -> Result<Self> {
+        let all = |tensors: &[Tensor]| tensors.iter().map(&change).collect::<Result<Vec<_>>>();
+        Ok(Self {
+            down: all(&self.down)?,
+            mid: self.mid.as_ref().map(&change).transpose()?,
+            features: all(&self.features)?,
+        })
+    }
+
     /// The same on another device.
     ///
     /// # Errors
     /// If a device fails.
     pub fn to_device(&self, device: &Device) -> Result<Self> {
-        let down = self.down.iter().map(|x| x.to_device(device));
-        Ok(Self {
-            down: down.collect::<Result<_>>()?,
-            mid: self.mid.to_device(device)?,
-        })
+        self.each(|x| x.to_device(device))
     }
 
     /// Those of two networks together.
@@ -256,14 +307,24 @@ impl Residuals {
     /// # Errors
     /// If they are for different UNets, or the device fails.
     pub fn plus(&self, other: &Self) -> Result<Self> {
-        if self.down.len() != other.down.len() {
-            candle_core::bail!("two ControlNets for different networks")
-        }
-        let down = self.down.iter().zip(&other.down);
         Ok(Self {
-            down: down.map(|(a, b)| a + b).collect::<Result<_>>()?,
-            mid: (&self.mid + &other.mid)?,
+            down: sums(&self.down, &other.down)?,
+            mid: sums(self.mid.as_slice(), other.mid.as_slice())?.pop(),
+            features: sums(&self.features, &other.features)?,
         })
+    }
+}
+
+/// Sums of what two networks give; one of them may give nothing.
+fn sums(a: &[Tensor], b: &[Tensor]) -> Result<Vec<Tensor>> {
+    match (a, b) {
+        (a, []) => Ok(a.to_vec()),
+        ([], b) => Ok(b.to_vec()),
+        (a, b) if a.len() == b.len() => {
+            let pairs = a.iter().zip(b);
+            pairs.map(|(a, b)| a.broadcast_add(b)).collect()
+        }
+        _ => candle_core::bail!("two ControlNets or adapters for different networks"),
     }
 }
 
@@ -292,7 +353,7 @@ impl UNet {
         }
         let common = common(config);
         let mut skips = skip_channels(config, &plan);
-        let mut inputs = plan.mid.channels;
+        let mut inputs = config.block_out_channels[plan.down.len() - 1];
         let mut up = Vec::new();
         for (i, block) in plan.up.iter().rev().enumerate() {
             let taken = skips.split_off(skips.len().saturating_sub(block.layers + 1));
@@ -340,19 +401,23 @@ impl UNet {
         condition: &Condition,
         residuals: Option<&Residuals>,
     ) -> Result<Tensor> {
-        let (mut way, mut text) = self.trunk.forward(x, t, condition, None)?;
-        if let Some(residuals) = residuals {
-            if residuals.down.len() != way.skips.len() {
+        let none = Residuals::default();
+        let added = residuals.unwrap_or(&none);
+        let (mut way, mut text) = self.trunk.forward(x, t, condition, None, &added.features)?;
+        if !added.down.is_empty() {
+            if added.down.len() != way.skips.len() {
                 candle_core::bail!(
                     "a ControlNet with {} residuals for a network with {}",
-                    residuals.down.len(),
+                    added.down.len(),
                     way.skips.len()
                 )
             }
-            for (skip, residual) in way.skips.iter_mut().zip(&residuals.down) {
-                *skip = (&*skip + residual)?;
+            for (skip, residual) in way.skips.iter_mut().zip(&added.down) {
+                *skip = skip.broadcast_add(residual)?;
             }
-            way.x = (&way.x + &residuals.mid)?;
+        }
+        if let Some(mid) = &added.mid {
+            way.x = way.x.broadcast_add(mid)?;
         }
         let mut x = way.x;
         for block in &self.up {

@@ -1,6 +1,7 @@
 //! The denoiser: what it is asked in every step of a picture.
 
 pub mod guided;
+mod guides;
 pub mod run;
 pub mod transformer;
 pub mod unet;

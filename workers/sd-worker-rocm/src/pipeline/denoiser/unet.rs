@@ -1,21 +1,17 @@
 //! UNets as denoisers, with their ControlNets.
 
+use super::guides::{GuideRun, Guides, Told};
 use super::run::{Evaluate, Part, Prompts, Setting};
-use crate::models::controlnet::ControlNet;
 use crate::models::unet::config::UNetConfig;
 use crate::models::unet::{Condition, Extra, Residuals, UNet};
 use crate::models::VarBuilder;
 use crate::pipeline::module::Module;
-use crate::pipeline::picture;
 use crate::pipeline::text::Encoded;
-use crate::request::{Control, ImageRequest};
+use crate::request::ImageRequest;
 use crate::sampling::guidance::Length;
 use crate::sampling::{Guidance, NoiseLevel};
-use crate::weights::folder::Folder;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use worker::{Error, Result};
 
@@ -38,11 +34,8 @@ pub struct UNetDenoiser {
     pub config: UNetConfig,
     /// Whether it is told a score instead of a size.
     refines: bool,
-    controls: HashMap<PathBuf, Module<ControlNet>>,
+    guides: Guides,
     device: Device,
-    /// Where ControlNets are loaded.
-    control_device: Device,
-    offload: bool,
 }
 
 impl UNetDenoiser {
@@ -64,10 +57,8 @@ impl UNetDenoiser {
             module: Module::new("the denoiser", weights, dtype, device, offload, build)?,
             config,
             refines,
-            controls: HashMap::new(),
+            guides: Guides::new(control_device, offload),
             device: device.clone(),
-            control_device: control_device.clone(),
-            offload,
         })
     }
 
@@ -95,9 +86,16 @@ impl UNetDenoiser {
         let request = setting.request;
         let prepared = self.condition(setting, prompts);
         let (text, extra) = prepared.map_err(Error::candle("preparing the prompt"))?;
-        let mut controls = Vec::new();
+        let told = Told {
+            rows: (&text, &extra),
+            batch: request.batch,
+            prompts,
+            size: (request.width, request.height),
+        };
+        let unet = (&self.config, self.module.dtype());
+        let mut guides = Vec::new();
         for control in &request.controls {
-            controls.push(self.control(control, request, &text, &extra)?);
+            guides.push(self.guides.prepare(control, &told, unet)?);
         }
         let unet = self.module.network()?;
         let failed = Error::candle("preparing the denoiser");
@@ -122,7 +120,7 @@ impl UNetDenoiser {
                 times,
                 channels,
                 instructed: self.image_guidance(request).map(|scale| (scale, prompts)),
-                controls,
+                guides,
                 device: self.device.clone(),
             })
         };
@@ -132,7 +130,7 @@ impl UNetDenoiser {
     /// Nothing is asked for now.
     pub fn rest(&mut self) {
         self.module.rest();
-        self.controls.values_mut().for_each(Module::rest);
+        self.guides.rest();
     }
 
     /// How strongly guidance keeps to the picture, where it does and guidance is on.
@@ -215,88 +213,6 @@ impl UNetDenoiser {
         };
         Ok((text, extra))
     }
-
-    fn control(
-        &mut self,
-        control: &Control,
-        request: &ImageRequest,
-        text: &Tensor,
-        extra: &Extra,
-    ) -> Result<ControlRun> {
-        if !self.controls.contains_key(&control.model) {
-            let module = open_control(
-                &control.model,
-                &self.config,
-                self.module.dtype(),
-                &self.control_device,
-                self.offload,
-            )?;
-            self.controls.insert(control.model.clone(), module);
-        }
-        let Some(module) = self.controls.get_mut(&control.model) else {
-            return Err(Error::Runtime("the ControlNet is gone".to_string()));
-        };
-        let dtype = module.dtype();
-        let network = module.network()?;
-        let picture = picture::resized(&control.image, request.width, request.height);
-        let device = &self.control_device;
-        let prepare = || {
-            let picture = picture::to_tensor(&picture, device)?.to_dtype(dtype)?;
-            Ok(ControlRun {
-                hint: network.hint(&picture)?,
-                condition: network
-                    .condition(&text.to_device(device)?, &extra.to_device(device)?)?,
-                device: device.clone(),
-                network: network.clone(),
-                strength: control.strength,
-                active: (control.start, control.end),
-            })
-        };
-        prepare().map_err(Error::candle("preparing the ControlNet"))
-    }
-}
-
-fn open_control(
-    path: &Path,
-    unet: &UNetConfig,
-    dtype: DType,
-    device: &Device,
-    offload: bool,
-) -> Result<Module<ControlNet>> {
-    let (config, weights) = if path.is_dir() {
-        let folder = Folder::Disk(path.to_path_buf());
-        let part = folder.part("");
-        (part.config::<UNetConfig>()?, part.weights()?)
-    } else {
-        let weights = Weights::open(path)?;
-        let bad = |reason: String| Error::BadModel {
-            path: path.to_path_buf(),
-            reason,
-        };
-        // Single files have no configuration; a ControlNet copies the structure of the UNet that it was trained for.
-        let config = UNetConfig {
-            in_channels: 4,
-            conditioning_embedding_out_channels: UNetConfig::default()
-                .conditioning_embedding_out_channels,
-            ..unet.clone()
-        };
-        let weights = crate::weights::ldm::controlnet(&weights, &config).ok_or_else(|| {
-            bad("this is not a ControlNet: it has neither controlnet_cond_embedding nor input_hint_block".to_string())
-        })?;
-        (config, weights)
-    };
-    let build = move |vb: VarBuilder| ControlNet::new(vb, &config);
-    Module::new("the ControlNet", weights, dtype, device, offload, build)
-}
-
-struct ControlRun {
-    network: Arc<ControlNet>,
-    condition: Condition,
-    hint: Tensor,
-    device: Device,
-    strength: f64,
-    /// Shares of the run between which it acts.
-    active: (f64, f64),
 }
 
 struct Evaluation {
@@ -308,7 +224,7 @@ struct Evaluation {
     channels: Option<Tensor>,
     /// Guidance by the picture, of the prompts that were asked about.
     instructed: Option<(f64, Prompts)>,
-    controls: Vec<ControlRun>,
+    guides: Vec<GuideRun>,
     device: Device,
 }
 
@@ -320,14 +236,10 @@ impl Evaluate for Evaluation {
             times => Tensor::cat(&vec![&x; times], 0)?,
         };
         let mut residuals: Option<Residuals> = None;
-        for control in self.controls.iter().filter(|c| part.lies_within(c.active)) {
-            let more = control.network.forward(
-                &x.to_device(&control.device)?,
-                level.timestep,
-                &control.condition,
-                &control.hint,
-                control.strength,
-            )?;
+        for guide in &self.guides {
+            let Some(more) = guide.residuals(&x, level, part)? else {
+                continue;
+            };
             let more = more.to_device(&self.device)?;
             residuals = Some(match residuals {
                 None => more,

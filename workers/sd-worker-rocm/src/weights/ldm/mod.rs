@@ -5,14 +5,17 @@
 //!
 //! | Module    | Gives                                                                                |
 //! |-----------|--------------------------------------------------------------------------------------|
+//! | `adapter` | T2I-Adapters, and what is in front of ControlNets                                    |
 //! | `text`    | text towers                                                                          |
 //! | `unet`    | denoisers and ControlNets                                                            |
 //! | `vae`     | autoencoders                                                                         |
 
+mod adapter;
 mod text;
 mod unet;
 mod vae;
 
+pub use adapter::{hint_widths, t2i_adapter};
 pub use text::{clip_config, Tower};
 pub use unet::{controlnet, unet_name};
 pub use vae::{codec, modern_vae_names, vae};

@@ -141,7 +141,9 @@ pub(super) fn unet_config(unet: &Weights) -> Result<UNetConfig, String> {
         down_block_types: kinds("CrossAttnDownBlock2D", "DownBlock2D"),
         up_block_types: up,
         layers_per_block: PerBlock::One(layers[0]),
-        transformer_layers_per_block: PerBlock::Each(depth.iter().map(|d| (*d).max(1)).collect()),
+        transformer_layers_per_block: PerBlock::Each(
+            depth.iter().map(|d| PerBlock::One((*d).max(1))).collect(),
+        ),
         attention_head_dim: heads,
         cross_attention_dim: PerBlock::One(text),
         block_out_channels: channels,
