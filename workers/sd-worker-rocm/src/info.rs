@@ -26,6 +26,8 @@ pub enum Family {
     QwenImage,
     /// Lumina Image 2.
     Lumina2,
+    /// HiDream-I1.
+    HiDream,
     /// Wan 2.1 and 2.2.
     Wan,
 }

@@ -41,6 +41,8 @@ pub enum Padding {
     One,
     /// Rows of zeros behind the encoder, which sees the text alone.
     Zeros,
+    /// Padding to the full length, which sees the text and is not seen by it.
+    Unseen,
 }
 
 /// A language model's files.
@@ -344,13 +346,13 @@ impl LongText {
             ids.truncate(length - 1);
             ids.push(end);
         }
-        let seen = match padding {
-            Padding::Full => length,
-            Padding::One | Padding::Zeros => ids.len(),
+        let (seen, filled) = match padding {
+            Padding::Full => (length, length),
+            Padding::One => (ids.len(), length.min(ids.len() + 1)),
+            Padding::Unseen => (ids.len(), length),
+            Padding::Zeros => (ids.len(), ids.len()),
         };
-        if padding != Padding::Zeros {
-            ids.resize(length.min(seen + 1), pad);
-        }
+        ids.resize(filled, pad);
         let network = module.network()?;
         let encode = || {
             let tokens = ids.len();
@@ -358,7 +360,7 @@ impl LongText {
             let rows = network.forward_seeing(&ids, seen)?.to_dtype(DType::F32)?;
             match padding {
                 Padding::Zeros => rows.pad_with_zeros(1, 0, length - tokens),
-                Padding::Full | Padding::One => Ok(rows),
+                Padding::Full | Padding::One | Padding::Unseen => Ok(rows),
             }
         };
         encode().map_err(Error::candle("encoding the prompt"))

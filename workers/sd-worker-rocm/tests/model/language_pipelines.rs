@@ -64,3 +64,9 @@ fn qwen_image_edit_looks_at_pictures() {
         assert!(error.contains("references"), "{error}");
     }
 }
+
+#[test]
+fn hidream() {
+    let p = Pipelines::of("language_pipelines");
+    p.check("hidream", as_it_is);
+}

@@ -1,20 +1,21 @@
 #!/usr/bin/env python3
-"""Pictures of small models whose prompts go through language models: Qwen-Image, its editing forms, Lumina 2; as make_pipelines.py.
+"""Pictures of small models whose prompts go through language models: Qwen-Image, its editing forms, Lumina 2, HiDream; as make_pipelines.py.
 
     python3 make_language_pipelines.py PLACE
 """
 import sys
 import numpy as np
 import torch
-from diffusers import (AutoencoderKLQwenImage, FlowMatchEulerDiscreteScheduler, Lumina2Pipeline, Lumina2Transformer2DModel, QwenImageEditPipeline,
+from diffusers import (AutoencoderKLQwenImage, FlowMatchEulerDiscreteScheduler, HiDreamImagePipeline, HiDreamImageTransformer2DModel, Lumina2Pipeline, Lumina2Transformer2DModel, QwenImageEditPipeline,
                        QwenImageEditPlusPipeline, QwenImagePipeline, QwenImageTransformer2DModel)
 from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus
-from transformers import BatchFeature, Gemma2Config, Gemma2Model, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
+from transformers import (BatchFeature, CLIPTextModelWithProjection, Gemma2Config, Gemma2Model, LlamaConfig, LlamaForCausalLM, Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration)
 from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
-from small import TOKENIZERS, asked, draw, keep, model, picture, pictures, save, seeded, template, tokenizer, tokenizer_json, vae
+from small import EOS, TOKENIZERS, asked, clip, draw, keep, model, picture, pictures, save, seeded, t5, template, tokenizer, tokenizer_json, vae
 
 SEEN = ['<|endoftext|>', '<|im_start|>', '<|im_end|>', '<|vision_start|>', '<|vision_end|>', '<|image_pad|>', '<|video_pad|>']
 TOKENIZERS['qwen_vl'] = tokenizer_json(SEEN)
+TOKENIZERS['llama'] = tokenizer_json(['<|begin_of_text|>', '<|eot_id|>'], template=template(('<|begin_of_text|>', 0), ('A', None)))
 TOKENIZERS['gemma'] = tokenizer_json(['<pad>', '<eos>', '<bos>'], template=template(('<bos>', 2), ('A', None)))
 
 
@@ -102,8 +103,28 @@ def lumina():
     keep('lumina2', 'lumina2', image, **request)
 
 
+def hidream():
+    net = HiDreamImageTransformer2DModel(patch_size=2, in_channels=4, num_layers=2, num_single_layers=1, attention_head_dim=16, num_attention_heads=2, caption_channels=[24, 32],
+                                         text_emb_dim=36, num_routed_experts=2, num_activated_experts=1, axes_dims_rope=(8, 4, 4), max_resolution=(24, 24),
+                                         llama_layers=[0, 1, 1])
+    llama = LlamaForCausalLM(LlamaConfig(vocab_size=258, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+                                         bos_token_id=0, eos_token_id=1))
+    words = tokenizer('llama', '<|eot_id|>', 512)
+    words.eos_token = '<|eot_id|>'
+    pipe = model('hidream', HiDreamImagePipeline, transformer=net, scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0),
+                 vae=vae(scaling_factor=0.3611, shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False),
+                 text_encoder=clip(CLIPTextModelWithProjection, projection_dim=16, hidden_act='quick_gelu', max_position_embeddings=128),
+                 tokenizer=tokenizer('clip', EOS, 128),
+                 text_encoder_2=clip(CLIPTextModelWithProjection, projection_dim=20, hidden_act='gelu', num_hidden_layers=3, max_position_embeddings=128),
+                 tokenizer_2=tokenizer('clip', '!', 128), text_encoder_3=t5(24), tokenizer_3=tokenizer('t5', '<pad>', 512), text_encoder_4=llama, tokenizer_4=words)
+    # It would bring pictures to about this many latents.
+    pipe.default_sample_size = (16 * 24) ** 0.5 + 1e-6
+    draw('hidream', 'hidream', pipe, asked(negative_prompt='blue'), negative_prompt='blue', guidance_scale=4.0)
+
+
 if __name__ == '__main__':
     text_to_picture()
     editing()
     lumina()
+    hidream()
     save(sys.argv[1], 'language_pipelines')

@@ -13,6 +13,7 @@
 mod chroma;
 mod flux;
 mod flux2;
+mod hidream;
 mod lumina2;
 mod qwen_image;
 mod sd3;
@@ -44,6 +45,7 @@ pub const FAMILIES: &[Row] = &[
     qwen_image::ROW,
     lumina2::ROW,
     wan::ROW,
+    hidream::ROW,
     z_image::ROW,
 ];
 

@@ -88,7 +88,8 @@ pub fn vae(original: &Weights, family: Family) -> Option<(VaeConfig, Weights)> {
         Family::Sd3 => (1.5305, Some(0.0609)),
         // Theirs are of another kind.
         Family::Wan | Family::QwenImage => return None,
-        Family::Flux | Family::Chroma | Family::ZImage | Family::Lumina2 => (0.3611, Some(0.1159)),
+        // FLUX.1's, which others have taken over.
+        _ => (0.3611, Some(0.1159)),
     };
     let config = VaeConfig {
         latent_channels: latents,
