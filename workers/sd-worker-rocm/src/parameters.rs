@@ -89,6 +89,9 @@ impl Parameters {
                 settings.push(("Late CFG scale", guidance.to_string()));
             }
         }
+        if let Some(highres) = &request.highres {
+            settings.extend(highres.settings(request));
+        }
         if request.clip_skip > 1 {
             settings.push(("Clip skip", request.clip_skip.to_string()));
         }

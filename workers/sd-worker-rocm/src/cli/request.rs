@@ -8,10 +8,11 @@ use crate::info::ModelInfo;
 use crate::lora::Lora;
 use crate::request::fields::DEFAULT_BATCH;
 use crate::request::{
-    Control, ControlMode, InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields,
-    Tuning, ValidRequest, VideoFields,
+    Control, ControlMode, HighresFields, InitFields, InterfaceDefaults, Limits, MicroConditions,
+    RequestFields, Tuning, ValidRequest, VideoFields,
 };
 use crate::rng::RngKind;
+use crate::upscale::Method;
 use crate::video::VideoFormat;
 use clap::builder::BoolishValueParser;
 use clap::Args;
@@ -168,6 +169,51 @@ pub struct RequestArgs {
     #[arg(long, requires = "init_image", value_name = "SIDES")]
     outpaint: Option<Sides>,
 
+    /// A second pass over the picture, so many times as large (highres fix); 2 with any other --hr option.
+    #[arg(long, value_name = "X")]
+    hr_scale: Option<f64>,
+
+    /// Width of the second pass, in pixels.
+    #[arg(long, value_name = "N")]
+    hr_width: Option<usize>,
+
+    /// Height of the second pass, in pixels.
+    #[arg(long, value_name = "N")]
+    hr_height: Option<usize>,
+
+    /// How the picture becomes larger: latent, latent-antialiased, latent-bicubic, latent-bicubic-antialiased,
+    /// latent-nearest, latent-nearest-exact, lanczos, bicubic, bilinear, box, nearest, or a network's file.
+    #[arg(long, value_parser = Method::of, value_name = "NAME|FILE")]
+    hr_upscaler: Option<Method>,
+
+    /// How much of the larger picture is painted anew: 0 nothing, 1 all.
+    #[arg(long, value_name = "X")]
+    hr_strength: Option<f64>,
+
+    /// Steps of the second pass; left out, as many as the first one has.
+    #[arg(long, value_name = "N")]
+    hr_steps: Option<usize>,
+
+    /// Sampler of the second pass.
+    #[arg(long, value_name = "NAME")]
+    hr_sampler: Option<String>,
+
+    /// Schedule of the second pass.
+    #[arg(long, value_name = "NAME")]
+    hr_schedule: Option<String>,
+
+    /// Guidance of the second pass.
+    #[arg(long, value_name = "X")]
+    hr_guidance: Option<f64>,
+
+    /// Prompt of the second pass.
+    #[arg(long, value_name = "TEXT")]
+    hr_prompt: Option<String>,
+
+    /// Negative prompt of the second pass.
+    #[arg(long, value_name = "TEXT")]
+    hr_negative_prompt: Option<String>,
+
     /// How --init-image comes to the size: stretch, crop, fill (bands that repeat its edge) or latent.
     #[arg(long, default_value = "stretch", value_parser = Fit::from_name, value_name = "NAME")]
     resize_mode: Fit,
@@ -303,6 +349,7 @@ impl RequestArgs {
             tuning: self.tuning.clone(),
             init: self.init()?,
             video: self.video(format)?,
+            highres: self.highres(),
             references: (self.reference.iter())
                 .map(|path| Ok(image_io::to_rgb(&picture(path)?)))
                 .collect::<Result<_>>()?,
@@ -328,6 +375,23 @@ impl RequestArgs {
         };
         let request = fields.build(&info.defaults, &InterfaceDefaults::OWN)?;
         Ok(request.valid(info, &Limits::LOCAL)?)
+    }
+
+    fn highres(&self) -> Option<HighresFields> {
+        let fields = HighresFields {
+            scale: self.hr_scale,
+            width: self.hr_width,
+            height: self.hr_height,
+            method: self.hr_upscaler.clone(),
+            steps: self.hr_steps,
+            strength: self.hr_strength,
+            sampler: self.hr_sampler.clone(),
+            schedule: self.hr_schedule.clone(),
+            guidance: self.hr_guidance,
+            prompt: self.hr_prompt.clone(),
+            negative_prompt: self.hr_negative_prompt.clone(),
+        };
+        (fields != HighresFields::default()).then_some(fields)
     }
 
     fn init(&self) -> Result<Option<InitFields>> {

@@ -5,6 +5,7 @@ use super::Cli;
 use crate::image_io::DecodeLimits;
 use crate::jobs::{Generate, QueueOptions};
 use crate::server::{App, ControlFolders, ImageWorker, Limits, LoraFolders, ServerOptions};
+use crate::upscale::UpscalerFolders;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -59,6 +60,10 @@ pub struct ServeArgs {
     /// several times.
     #[arg(long, value_delimiter = ':', value_name = "DIR")]
     controlnet_dir: Vec<PathBuf>,
+
+    /// Folder with upscalers (safetensors) that clients may name; may be given several times.
+    #[arg(long, value_delimiter = ':', value_name = "DIR")]
+    upscaler_dir: Vec<PathBuf>,
 
     /// Longest side in pixels.
     #[arg(long, default_value_t = 2048, value_name = "N")]
@@ -148,6 +153,7 @@ impl ServeArgs {
             },
             loras: LoraFolders::new(self.model.lora_dirs().to_vec()),
             controls: ControlFolders::new(self.controlnet_dir.clone()),
+            upscalers: UpscalerFolders::new(self.upscaler_dir.clone()),
             embeddings: self.model.embeddings().to_vec(),
             vae: self.model.vae().map(Path::to_path_buf),
             preview_every: self.preview_every,

@@ -1,6 +1,7 @@
 //! From a request to pictures.
 
 use super::denoiser::{Conditions, Denoiser, Halves, Part};
+use super::highres::Second;
 use super::keep::Keep;
 use super::pace::Pace;
 use super::picture;
@@ -26,6 +27,8 @@ struct Prepared {
     /// On the denoiser's device.
     conditions: Conditions,
     start: Option<Start>,
+    /// How much of the way from there is walked again.
+    strength: f64,
     /// The prompts for the refiner, and the share of the steps at which it takes over.
     refiner: Option<(Conditions, f64)>,
     /// The seed of each picture.
@@ -41,6 +44,16 @@ struct Turn<'a> {
     part: (f64, f64),
     /// What the turn before has left.
     from: Option<&'a Tensor>,
+}
+
+/// What a pass gives.
+pub(super) struct Drawn {
+    /// Without noise.
+    pub latents: Tensor,
+    /// Steps done.
+    pub steps: usize,
+    /// The seed of each picture.
+    pub seeds: Vec<u64>,
 }
 
 /// What became of the steps.
@@ -75,31 +88,18 @@ impl Pipeline {
         let edit = Edit::of(request);
         let request = edit.as_ref().map_or(&**request, |edit| &edit.request);
         let mut timings = Timings::default();
-        let begun = Instant::now();
-        self.set_loras(request)?;
-        timings.lora = begun.elapsed();
-
-        if progress(tell(Stage::Encode, 0, request.steps)).is_break() {
-            return Ok(cancelled(timings));
-        }
-        let begun = Instant::now();
-        let mut stop = || progress(tell(Stage::Encode, 0, request.steps));
-        let Some(prepared) = self.prepare(request, &mut stop)? else {
+        let drawn = match &request.highres {
+            None => self.pass(other, request, None, &mut timings, progress)?,
+            Some(highres) => self.twice(other, request, highres, &mut timings, progress)?,
+        };
+        let Some(Drawn {
+            latents,
+            steps,
+            seeds,
+        }) = drawn
+        else {
             return Ok(cancelled(timings));
         };
-        timings.encode = begun.elapsed();
-
-        let sampled = self.run(other, request, &prepared, &mut timings, progress);
-        // However it ended: an offloaded denoiser leaves the device before anything else comes onto it.
-        self.denoiser.rest();
-        if let Some(second) = &mut self.second {
-            second.rest();
-        }
-        let (latents, steps) = match sampled? {
-            Sampled::Latents(latents, steps) => (latents, steps),
-            Sampled::Cancelled => return Ok(cancelled(timings)),
-        };
-
         if progress(tell(Stage::Decode, steps, steps)).is_break() {
             return Ok(cancelled(timings));
         }
@@ -108,7 +108,7 @@ impl Pipeline {
         let latents = latents.map_err(Error::candle("bringing latents to the VAE"))?;
         if latents.rank() == 5 {
             let mut stop = || progress(tell(Stage::Decode, steps, steps));
-            let made = self.videos(&latents, request, &prepared.seeds, &mut stop)?;
+            let made = self.videos(&latents, request, &seeds, &mut stop)?;
             let Some(made) = made else {
                 return Ok(cancelled(timings));
             };
@@ -116,7 +116,7 @@ impl Pipeline {
             return Ok(Generated {
                 images: made.images,
                 videos: made.files,
-                seeds: prepared.seeds,
+                seeds,
                 timings,
                 cancelled: false,
             });
@@ -131,9 +131,48 @@ impl Pipeline {
         Ok(Generated {
             images,
             videos: Vec::new(),
-            seeds: prepared.seeds,
+            seeds,
             timings,
             cancelled: false,
+        })
+    }
+
+    /// One pass, from noise or a picture to latents; `None` if it was broken off.
+    pub(super) fn pass(
+        &mut self,
+        other: Option<&mut Denoiser>,
+        request: &ImageRequest,
+        second: Option<Second>,
+        timings: &mut Timings,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Option<Drawn>> {
+        let begun = Instant::now();
+        self.set_loras(request)?;
+        timings.lora += begun.elapsed();
+
+        if progress(tell(Stage::Encode, 0, request.steps)).is_break() {
+            return Ok(None);
+        }
+        let begun = Instant::now();
+        let mut stop = || progress(tell(Stage::Encode, 0, request.steps));
+        let Some(prepared) = self.prepare(request, second, &mut stop)? else {
+            return Ok(None);
+        };
+        timings.encode += begun.elapsed();
+
+        let sampled = self.run(other, request, &prepared, timings, progress);
+        // However it ended: an offloaded denoiser leaves the device before anything else comes onto it.
+        self.denoiser.rest();
+        if let Some(second) = &mut self.second {
+            second.rest();
+        }
+        Ok(match sampled? {
+            Sampled::Latents(latents, steps) => Some(Drawn {
+                latents,
+                steps,
+                seeds: prepared.seeds,
+            }),
+            Sampled::Cancelled => None,
         })
     }
 
@@ -141,6 +180,7 @@ impl Pipeline {
     fn prepare(
         &mut self,
         request: &ImageRequest,
+        second: Option<Second>,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<Prepared>> {
         let Some([negative, positive]) = self.prompts(request, stop)? else {
@@ -158,7 +198,13 @@ impl Pipeline {
                 }
             }
         };
-        let start = self.start(request)?;
+        let (start, strength) = match second {
+            Some(second) => (Some(Start::of_latents(second.latents)), second.strength),
+            None => {
+                let strength = request.init.as_ref().map_or(1.0, |init| init.strength);
+                (self.start(request)?, strength)
+            }
+        };
         let channels = self.channels(request, start.as_ref())?;
         let references = self.references(request)?;
         let conditions = Conditions {
@@ -173,6 +219,7 @@ impl Pipeline {
             refiner,
             conditions: conditions.map_err(Error::candle("bringing prompts to the denoiser"))?,
             start,
+            strength,
             seeds: (0..request.batch as u64)
                 .map(|i| request.seed.wrapping_add(i))
                 .collect(),
@@ -256,6 +303,25 @@ impl Pipeline {
         refined
     }
 
+    /// How the sampler goes about a request that begins at this strength, for so many tokens of a picture.
+    pub(super) fn sampler_options(
+        &self,
+        request: &ImageRequest,
+        strength: f64,
+        image_tokens: usize,
+    ) -> SamplerOptions {
+        SamplerOptions {
+            sampler: request.sampler,
+            schedule: request.schedule(),
+            steps: request.steps,
+            strength,
+            eta: request.eta,
+            churn: request.tuning.churn(),
+            levels: request.tuning.levels(self.info.family == Family::Sdxl),
+            image_tokens,
+        }
+    }
+
     /// The steps of one turn.
     #[allow(clippy::too_many_arguments)]
     fn sample(
@@ -269,16 +335,8 @@ impl Pipeline {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Sampled> {
         let device = self.place.denoiser.clone();
-        let options = SamplerOptions {
-            sampler: request.sampler,
-            schedule: request.schedule(),
-            steps: request.steps,
-            strength: request.init.as_ref().map_or(1.0, |init| init.strength),
-            eta: request.eta,
-            churn: request.tuning.churn(),
-            levels: request.tuning.levels(self.info.family == Family::Sdxl),
-            image_tokens: self.denoiser.image_tokens(turn.shape),
-        };
+        let tokens = self.denoiser.image_tokens(turn.shape);
+        let options = self.sampler_options(request, prepared.strength, tokens);
         let mut steps = SamplerRun::new(&self.schedule, &options)?.part(&self.schedule, turn.part);
         let setting = turn.conditions.setting(request);
         // The second denoiser is the model's, not the refiner's.
@@ -420,7 +478,7 @@ impl Pipeline {
 }
 
 /// Progress without a preview.
-fn tell(stage: Stage, step: usize, total: usize) -> Progress {
+pub(super) fn tell(stage: Stage, step: usize, total: usize) -> Progress {
     Progress {
         stage,
         step,

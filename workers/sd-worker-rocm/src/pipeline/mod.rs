@@ -4,6 +4,7 @@ mod builtin;
 mod denoiser;
 pub(crate) mod families;
 mod generate;
+mod highres;
 mod keep;
 mod language;
 mod load;
@@ -36,6 +37,7 @@ pub use types::{Generated, PipelineOptions, Precision, Progress, Stage, Switch, 
 
 use crate::models::taesd::Taesd;
 use crate::sampling::NoiseSchedule;
+use crate::upscale::Network;
 use candle_core::Device;
 use denoiser::Denoiser;
 use module::Module;
@@ -67,6 +69,8 @@ pub struct Pipeline {
     factor: usize,
     /// Frames a latent.
     time_factor: usize,
+    /// The network that was last asked for between two passes.
+    upscaler: Option<Network>,
     options: PipelineOptions,
     /// LoRAs in its networks.
     merged: loras::Merged,

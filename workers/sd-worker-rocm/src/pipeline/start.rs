@@ -12,12 +12,23 @@ use worker::{Error, Result};
 
 /// What is known of the picture to start from.
 pub(super) struct Start {
-    /// Of the request's size.
-    pub picture: RgbImage,
+    /// Of the request's size, where it is known.
+    pub picture: Option<RgbImage>,
     /// `(1, channels, height, width)`, f32, on the denoiser's device.
     pub latents: Tensor,
     /// What is painted, if not all of it.
     pub mask: Option<Mask>,
+}
+
+impl Start {
+    /// Latents of which the picture is not known.
+    pub fn of_latents(latents: Tensor) -> Self {
+        Self {
+            picture: None,
+            latents,
+            mask: None,
+        }
+    }
 }
 
 impl Pipeline {
@@ -42,11 +53,16 @@ impl Pipeline {
         let sized = || {
             let latents = latents.to_device(&self.place.denoiser)?;
             let (height, width) = (height / self.factor, width / self.factor);
-            Resample::Bilinear { antialias: false }.apply(&latents, height, width)
+            match init.editing.fit {
+                Fit::Latent => {
+                    Resample::Bilinear { antialias: false }.apply(&latents, height, width)
+                }
+                _ => Ok(latents),
+            }
         };
         Ok(Some(Start {
             latents: sized().map_err(Error::candle("bringing latents to the denoiser"))?,
-            picture: picture::resized(&picture, width, height),
+            picture: Some(picture::resized(&picture, width, height)),
             mask: init.mask.clone().map(|pixels| Mask { pixels }),
         }))
     }
@@ -58,9 +74,16 @@ impl Pipeline {
         start: Option<&Start>,
     ) -> Result<Option<Tensor>> {
         match (self.info.purpose, start, &request.depth) {
-            (Purpose::Instructions, Some(start), _) => {
+            (
+                Purpose::Instructions,
+                Some(Start {
+                    picture: Some(picture),
+                    ..
+                }),
+                _,
+            ) => {
                 let device = self.place.vae.clone();
-                let pixels = picture::to_tensor(&start.picture, &device)
+                let pixels = picture::to_tensor(picture, &device)
                     .map_err(Error::candle("reading the picture"))?;
                 match self.picture_is_scaled {
                     true => self.vae.encode(&pixels),
@@ -97,8 +120,8 @@ impl Pipeline {
                 None => Tensor::ones((1, 1, height, width), DType::F32, &device)?,
             };
             let grey = Tensor::full(0.5f32, (1, 3, height, width), &device)?;
-            let pixels = match start {
-                Some(start) => picture::to_tensor(&start.picture, &device)?,
+            let pixels = match start.and_then(|start| start.picture.as_ref()) {
+                Some(picture) => picture::to_tensor(picture, &device)?,
                 None => grey.clone(),
             };
             // Grey where something new is to come.

@@ -1,5 +1,6 @@
 //! What a client said, and what stands where it said nothing.
 
+use super::highres::HighresFields;
 use super::limits::InvalidRequest;
 use super::seed::random_seed;
 use super::tuning::Tuning;
@@ -180,6 +181,8 @@ pub struct RequestFields {
     pub tuning: Tuning,
     /// A picture to start from.
     pub init: Option<InitFields>,
+    /// A second pass over a larger picture.
+    pub highres: Option<HighresFields>,
     /// Pictures to look at.
     pub references: Vec<RgbImage>,
     /// Look at them in their own size.
@@ -230,7 +233,8 @@ impl RequestFields {
             take_loras(&self.prompt, steps).map_err(|e| InvalidRequest::new("prompt", e))?;
         let mut loras = self.loras;
         loras.extend(marked);
-        Ok(ImageRequest {
+        let highres = self.highres;
+        let mut request = ImageRequest {
             prompt,
             negative_prompt: self.negative_prompt.unwrap_or_default(),
             width: self.width.unwrap_or(width),
@@ -258,7 +262,12 @@ impl RequestFields {
             loras,
             controls: self.controls,
             preview_every: self.preview_every.unwrap_or(0),
-        })
+            highres: None,
+        };
+        if let Some(highres) = highres {
+            request.highres = Some(highres.build(&request)?);
+        }
+        Ok(request)
     }
 
     fn sampler(&self, model: &Defaults) -> Result<(Sampler, Option<Schedule>), InvalidRequest> {

@@ -29,7 +29,7 @@ const SCORE: RangeInclusive<f64> = 0.0..=10.0;
 /// Frames a second.
 const FPS: RangeInclusive<usize> = 1..=120;
 /// Shares.
-const SHARE: RangeInclusive<f64> = 0.0..=1.0;
+pub(super) const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
 /// Limits of a request.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -207,6 +207,9 @@ impl ImageRequest {
         self.check_references(info, limits)?;
         self.check_controls(info, limits)?;
         self.check_purpose(info)?;
+        if let Some(highres) = &self.highres {
+            highres.check(&self, info, limits)?;
+        }
         Ok(ValidRequest(self))
     }
 

@@ -3,6 +3,7 @@
 //! | Module     | Gives                                                                                    |
 //! |------------|------------------------------------------------------------------------------------------|
 //! | [`fields`] | what a client said, and the only defaults for what it left open                          |
+//! | [`highres`]| a second pass over a larger picture                                                      |
 //! | [`limits`] | what is too much, and the one check of a request                                         |
 //! | [`seed`]   | random seeds                                                                             |
 //! | [`tuning`] | finer settings of sampling                                                               |
@@ -11,12 +12,14 @@
 //! and [`ImageRequest::valid`] a [`ValidRequest`], which is all that a pipeline takes.
 
 pub mod fields;
+pub mod highres;
 pub mod limits;
 pub mod seed;
 pub mod tuning;
 mod types;
 
 pub use fields::{InitFields, InterfaceDefaults, RequestFields, VideoFields};
+pub use highres::{Highres, HighresFields};
 pub use limits::{InvalidRequest, Limits, ValidRequest};
 pub use tuning::Tuning;
 pub use types::{Control, ControlMode, ImageRequest, Init, MicroConditions, VideoRequest};

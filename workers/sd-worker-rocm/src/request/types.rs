@@ -1,5 +1,6 @@
 //! The request itself.
 
+use super::highres::Highres;
 use super::tuning::Tuning;
 use crate::editing::Editing;
 use crate::lora::Lora;
@@ -201,6 +202,8 @@ pub struct ImageRequest {
     pub tuning: Tuning,
     /// Start from a picture.
     pub init: Option<Init>,
+    /// A second pass over a larger picture.
+    pub highres: Option<Highres>,
     /// Pictures to look at, in the order in which the prompt speaks of them, for models that take such.
     pub references: Vec<RgbImage>,
     /// Look at these pictures in their own size, cut down to what the model can take, instead of the model's choice.
@@ -244,6 +247,7 @@ impl Default for ImageRequest {
             eta: None,
             tuning: Tuning::default(),
             init: None,
+            highres: None,
             references: Vec::new(),
             keep_reference_size: false,
             image_guidance: None,

@@ -3,6 +3,7 @@
 use super::answer::{encode_one, outcome_of};
 use super::controls::ControlBody;
 use super::editing::EditingBody;
+use super::highres::HighresBody;
 use super::request::Upload;
 use super::{pictures, App, ImageWorker};
 use crate::image_io::{self, to_base64, Format};
@@ -107,6 +108,7 @@ pub(super) struct Body {
     mask_invert: Option<bool>,
     #[serde(flatten)]
     editing: EditingBody,
+    highres: Option<HighresBody>,
     image_guidance: Option<f64>,
     depth_image: Option<String>,
     original_size: Option<(usize, usize)>,
@@ -220,6 +222,8 @@ impl App {
             Some(depth) => Some(self.decode("depth_image", Upload::Base64(depth)).await?),
             None => None,
         };
+        let upscalers = &self.options().upscalers;
+        let highres = body.highres.map(|highres| highres.read(upscalers));
         let usual = MicroConditions::default();
         let format = body.video_format.as_deref();
         let format = format.map(VideoFormat::from_name).transpose();
@@ -242,6 +246,7 @@ impl App {
             eta: body.eta,
             tuning: body.tuning,
             init,
+            highres: highres.transpose()?,
             references: self.references(body.references).await?,
             keep_reference_size: body.keep_reference_size,
             image_guidance: body.image_guidance,

@@ -21,6 +21,7 @@ pub mod controls;
 mod devices;
 mod editing;
 mod fleet;
+mod highres;
 pub mod jobs;
 mod keeper;
 pub mod loras;
@@ -39,6 +40,7 @@ pub use devices::ServedDevice;
 pub use loras::LoraFolders;
 
 use crate::jobs::JobQueue;
+use crate::upscale::UpscalerFolders;
 use keeper::Keeper;
 use sdapi::state::WebUi;
 use std::path::PathBuf;
@@ -58,6 +60,8 @@ pub struct ServerOptions {
     pub loras: LoraFolders,
     /// Where ControlNets are found.
     pub controls: ControlFolders,
+    /// Where upscalers are found.
+    pub upscalers: UpscalerFolders,
     /// Textual inversions: files, and folders of files.
     pub embeddings: Vec<PathBuf>,
     /// The VAE in place of the model's own.

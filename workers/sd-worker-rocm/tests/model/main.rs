@@ -12,6 +12,7 @@ mod float8_files;
 mod flux;
 mod flux2;
 mod hashed;
+mod highres;
 mod language;
 mod language_files;
 mod language_pipelines;

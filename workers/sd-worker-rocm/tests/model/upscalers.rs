@@ -13,14 +13,14 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-struct Upscalers {
+pub struct Upscalers {
     about: serde_json::Value,
     outputs: HashMap<String, Tensor>,
     place: tempfile::TempDir,
 }
 
 impl Upscalers {
-    fn open() -> Self {
+    pub fn open() -> Self {
         let json = std::fs::read(file("tests/fixtures/networks/upscalers.json")).unwrap();
         Self {
             about: serde_json::from_slice(&json).unwrap(),
@@ -44,7 +44,7 @@ impl Upscalers {
         path
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.write(name, &self.tensors(name))
     }
 }

@@ -7,7 +7,9 @@ import sys
 import numpy as np
 import torch
 from PIL import Image
-from diffusers import StableDiffusionInpaintPipeline
+from transformers import CLIPTextModelWithProjection
+from diffusers import (FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel, StableDiffusion3Img2ImgPipeline, StableDiffusion3Pipeline,
+                       StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline, StableDiffusionPipeline)
 from diffusers.image_processor import VaeImageProcessor
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from small import EOS, LENGTH, asked, clip, ddim, keep, model, pictures, save, seeded, tokenizer, uniform, unet, vae
@@ -87,6 +89,28 @@ def modes():
         remember(f'{name}_125', large.resize((125, 91), kind).crop((0, 0, 125, 9)))
 
 
+def highres(name, model_name, first, second, sampler):
+    """Two passes: the first one's latents are stretched and go through the last half of the second one's steps."""
+    for pipe in (first, second):
+        pipe.set_progress_bar_config(disable=True)
+    said = dict(guidance_scale=4.0, num_inference_steps=4)
+    latents = first('a red door', height=32, width=48, generator=seeded(7), output_type='latent', **said).images
+    for kind in ('bilinear', 'bicubic'):
+        larger = torch.nn.functional.interpolate(latents, size=(24, 36), mode=kind)
+        image = second('a blue door', image=larger, strength=0.5, generator=seeded(7), **said).images[0]
+        keep(f'{name}_{kind}', model_name, image, **asked(sampler=sampler, steps=4))
+
+
+def sd3():
+    towers = dict(text_encoder=clip(CLIPTextModelWithProjection, projection_dim=16, hidden_act='quick_gelu'), tokenizer=tokenizer('clip', EOS, LENGTH),
+                  text_encoder_2=clip(CLIPTextModelWithProjection, projection_dim=20, hidden_act='gelu'), tokenizer_2=tokenizer('clip', '!', LENGTH))
+    net = SD3Transformer2DModel(sample_size=20, patch_size=2, in_channels=4, out_channels=4, num_layers=1, num_attention_heads=2, attention_head_dim=16,
+                                joint_attention_dim=72, caption_projection_dim=32, pooled_projection_dim=36, pos_embed_max_size=20)
+    first = model('sd3', StableDiffusion3Pipeline, transformer=net, scheduler=FlowMatchEulerDiscreteScheduler(shift=3.0), text_encoder_3=None, tokenizer_3=None,
+                  vae=vae(scaling_factor=1.5305, shift_factor=0.0609, use_quant_conv=False, use_post_quant_conv=False), **towers)
+    highres('highres_sd3', 'sd3', first, StableDiffusion3Img2ImgPipeline(**{k: v for k, v in first.components.items()}), 'Euler')
+
+
 if __name__ == '__main__':
     made = dict(text_encoder=clip(), tokenizer=tokenizer('clip', EOS, LENGTH), vae=vae(), safety_checker=None, feature_extractor=None, requires_safety_checker=False)
     pipe = model('edit', StableDiffusionInpaintPipeline, unet=unet(), scheduler=ddim(), **made)
@@ -98,4 +122,7 @@ if __name__ == '__main__':
     loop(pipe, 'soft', start, remember('ramp', ramp).convert('L'), soft=True)
     loop(pipe, 'mixed', start, ramp)
     modes()
+    parts = {k: v for k, v in pipe.components.items() if k != 'image_encoder'}
+    highres('highres', 'edit', StableDiffusionPipeline(**parts, requires_safety_checker=False), StableDiffusionImg2ImgPipeline(**parts, requires_safety_checker=False), 'DDIM')
+    sd3()
     save(sys.argv[1], 'editing')

@@ -215,6 +215,7 @@ impl Pipeline {
             picture_is_scaled: true,
             vision,
             taesd,
+            upscaler: None,
             latent_channels,
             factor,
             time_factor,

@@ -270,6 +270,7 @@ impl Pipeline {
             picture_is_scaled: model.picture_is_scaled,
             vision: None,
             taesd,
+            upscaler: None,
             latent_channels,
             factor,
             time_factor: 1,
