@@ -4,6 +4,7 @@ use crate::support::{parse, picture, png, Server, JSON};
 use sd_worker_rocm::image_io::{self, Format};
 use sd_worker_rocm::jobs::QueueOptions;
 use sd_worker_rocm::server::ServerOptions;
+use sd_worker_rocm::upscale::UpscalerFolders;
 use serde_json::{json, Value};
 
 fn base64(width: u32, height: u32) -> String {
@@ -35,7 +36,7 @@ fn every_list_is_there() {
         ("sd-models", 1),
         ("sd-vae", 0),
         ("sd-modules", 0),
-        ("latent-upscale-modes", 0),
+        ("latent-upscale-modes", 6),
         ("realesrgan-models", 0),
         ("face-restorers", 0),
         ("prompt-styles", 0),
@@ -274,6 +275,78 @@ fn pictures_come_back_if_they_are_asked_for() {
         assert_eq!(answer["parameters"]["init_images"], expected);
         assert_eq!(answer["parameters"]["prompt"], "x");
     }
+}
+
+#[test]
+fn networks_make_pictures_larger() {
+    let folder = tempfile::tempdir().unwrap();
+    let about = std::fs::read("tests/fixtures/networks/upscalers.json").unwrap();
+    let about: Value = serde_json::from_slice(&about).unwrap();
+    let shapes = about["compact_2x"]["shapes"].as_object().unwrap().iter();
+    let tensors = shapes.map(|(name, shape)| {
+        let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
+        (
+            name.clone(),
+            crate::hashed::weight("compact_2x", name, &shape),
+        )
+    });
+    let tensors: std::collections::HashMap<_, _> = tensors.collect();
+    candle_core::safetensors::save(&tensors, folder.path().join("sharp.safetensors")).unwrap();
+    std::fs::write(folder.path().join("broken.safetensors"), "x").unwrap();
+    let options = ServerOptions {
+        upscalers: UpscalerFolders::new(vec![folder.path().to_path_buf()]),
+        ..ServerOptions::default()
+    };
+    let server = Server::with(QueueOptions::default(), options);
+    let names = server.get("/sdapi/v1/upscalers").1;
+    assert!(
+        names
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|row| row["name"] == "sharp"),
+        "{names}"
+    );
+    assert_eq!(
+        server.get("/sdapi/v1/realesrgan-models").1[1]["path"],
+        "sharp.safetensors"
+    );
+    // What the picture says of itself stays, with what was done.
+    let made = json!({"prompt": "a cat", "width": 64, "height": 64, "steps": 1});
+    let (_, made) = server.post("/sdapi/v1/txt2img", &made);
+    let larger = |upscaler: &str| {
+        let body =
+            json!({"image": made["images"][0], "upscaler_1": upscaler, "upscaling_resize": 2});
+        server.post("/sdapi/v1/extra-single-image", &body)
+    };
+    let (status, sharp) = larger("sharp");
+    assert_eq!(status, 200, "{sharp}");
+    assert_eq!(picture(&sharp["image"]).dimensions(), (128, 128));
+    assert_ne!(
+        picture(&sharp["image"]),
+        picture(&larger("Lanczos").1["image"])
+    );
+    let (_, info) = server.post("/sdapi/v1/png-info", &json!({"image": sharp["image"]}));
+    assert_eq!(
+        (
+            &info["parameters"]["Prompt"],
+            &info["parameters"]["Postprocess upscaler"]
+        ),
+        (&json!("a cat"), &json!("sharp"))
+    );
+    let (status, broken) = larger("broken");
+    assert_eq!(
+        (status, &broken["error"]["param"]),
+        (400, &json!("upscaler_1")),
+        "{broken}"
+    );
+    assert!(
+        !broken["detail"]
+            .as_str()
+            .unwrap()
+            .contains(folder.path().to_str().unwrap()),
+        "{broken}"
+    );
 }
 
 #[test]

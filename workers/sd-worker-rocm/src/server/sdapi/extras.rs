@@ -2,15 +2,23 @@
 
 use super::lenient::coerce;
 use super::refusal::{Refusal, Ui, UiBody};
+use crate::editing::resize::Filter;
 use crate::image_io::{self, to_base64, Format};
+use crate::parameters::upscaled;
 use crate::server::request::Upload;
 use crate::server::App;
+use crate::upscale::{enlarge, Method, Network, Tiling, UpscalerFolders};
 use axum::Json;
-use image::imageops::{self, FilterType};
-use image::RgbImage;
+use candle_core::Device;
+use image::{imageops, RgbImage};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use tokio::sync::Semaphore;
 use worker::http::json::{self, Object};
 use worker::http::{blocking, ApiError};
 
@@ -18,17 +26,45 @@ use worker::http::{blocking, ApiError};
 const MULTIPLE: f64 = 8.0;
 /// Most pictures of one request.
 const MAX_PICTURES: usize = 64;
+/// Pictures are made larger one after the other: each takes memory of the device that denoises, too.
+static TURN: Semaphore = Semaphore::const_new(1);
 
-/// Ways to make pictures larger that need no network.
-const UPSCALERS: [(&str, Option<FilterType>); 3] = [
-    ("None", None),
-    ("Lanczos", Some(FilterType::Lanczos3)),
-    ("Nearest", Some(FilterType::Nearest)),
-];
+/// What leaves pictures as they are.
+const NONE: &str = "None";
 
-pub(super) async fn upscalers() -> Json<Value> {
-    let list = UPSCALERS.iter().map(|(name, _)| {
+/// Names of what makes pictures larger, the one that does nothing first.
+fn names(folders: &UpscalerFolders) -> Vec<String> {
+    let pixels = Method::names()
+        .filter(|name| *name != NONE && matches!(Method::known(name), Some(Method::Pixels(_))));
+    let files = folders.list().into_iter().map(|(name, _)| name);
+    let all = std::iter::once(NONE).chain(pixels).map(str::to_string);
+    all.chain(files).collect()
+}
+
+pub(super) async fn upscalers(Ui(app): Ui) -> Json<Value> {
+    let list = names(&app.options().upscalers).into_iter().map(|name| {
         json!({"name": name, "model_name": null, "model_path": null, "model_url": null, "scale": 4})
+    });
+    Json(list.collect())
+}
+
+/// What makes latents larger between two passes.
+pub(super) async fn latent_modes() -> Json<Value> {
+    Json(
+        Method::latent_names()
+            .map(|name| json!({"name": name}))
+            .collect(),
+    )
+}
+
+/// The networks.
+pub(super) async fn networks(Ui(app): Ui) -> Json<Value> {
+    let list = app.options().upscalers.list().into_iter();
+    let list = list.map(|(name, path)| {
+        let file = path
+            .file_name()
+            .map(|file| file.to_string_lossy().into_owned());
+        json!({"name": name, "path": file, "scale": 4})
     });
     Json(list.collect())
 }
@@ -102,13 +138,22 @@ impl Body {
     }
 }
 
+/// How a picture is made larger; nothing leaves it as it is.
+#[derive(Debug, Clone)]
+enum How {
+    Pixels(Filter),
+    Network(PathBuf),
+}
+
 /// What becomes of a picture.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct Plan {
-    first: Option<FilterType>,
-    second: Option<FilterType>,
+    first: Option<How>,
+    second: Option<How>,
     visibility: f32,
     to: Target,
+    /// What it is called in a picture's text.
+    name: String,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -118,7 +163,7 @@ enum Target {
 }
 
 impl Body {
-    fn plan(&self) -> Result<Plan, ApiError> {
+    fn plan(&self, folders: &UpscalerFolders) -> Result<Plan, ApiError> {
         let visibility = self.extras_upscaler_2_visibility;
         if !(0.0..=1.0).contains(&visibility) {
             return Err(ApiError::field(
@@ -142,28 +187,89 @@ impl Body {
             _ => return Err(ApiError::field("resize_mode", "resize_mode is 0 or 1")),
         };
         Ok(Plan {
-            first: upscaler("upscaler_1", &self.upscaler_1)?,
-            second: upscaler("upscaler_2", &self.upscaler_2)?,
+            first: upscaler(folders, "upscaler_1", &self.upscaler_1)?,
+            second: upscaler(folders, "upscaler_2", &self.upscaler_2)?,
             visibility: visibility as f32,
             to,
+            name: self.upscaler_1.clone(),
         })
     }
 }
 
-/// An upscaler by its name; `None` leaves pictures as they are.
-fn upscaler(field: &str, name: &str) -> Result<Option<FilterType>, ApiError> {
-    let wanted = if name.is_empty() { "None" } else { name };
-    let found = UPSCALERS
-        .iter()
-        .find(|(known, _)| known.eq_ignore_ascii_case(wanted));
-    found.map(|(_, filter)| *filter).ok_or_else(|| {
-        let known: Vec<_> = UPSCALERS.iter().map(|(name, _)| *name).collect();
-        let reason = format!(
-            "there is no upscaler {name:?}; this server has {}",
-            known.join(", ")
-        );
-        ApiError::field(field, reason)
-    })
+/// An upscaler by its name.
+fn upscaler(folders: &UpscalerFolders, field: &str, name: &str) -> Result<Option<How>, ApiError> {
+    if name.is_empty() || name.eq_ignore_ascii_case(NONE) {
+        return Ok(None);
+    }
+    match folders.find(name) {
+        Ok(Method::Pixels(filter)) => Ok(Some(How::Pixels(filter))),
+        Ok(Method::Network(path)) => Ok(Some(How::Network(path))),
+        Ok(Method::Latent(_)) | Err(_) => {
+            let known = names(folders).join(", ");
+            let reason =
+                format!("there is no upscaler {name:?} of pictures; this server has {known}");
+            Err(ApiError::field(field, reason))
+        }
+    }
+}
+
+/// Upscalers of a request, opened once, and whether it is still wanted.
+struct Tools {
+    device: Device,
+    first: Option<Network>,
+    second: Option<Network>,
+    gone: Arc<AtomicBool>,
+}
+
+/// Tells that nobody waits any more, when dropped.
+struct Waiting(Arc<AtomicBool>);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// What went wrong in making a picture larger. Of files clients hear the reason, and not where they are.
+fn failed(field: &str, error: &worker::Error) -> ApiError {
+    match error {
+        worker::Error::Usage(reason) | worker::Error::BadModel { reason, .. } => {
+            ApiError::field(field, format!("{field}: {reason}"))
+        }
+        _ => ApiError::internal(error.to_string()),
+    }
+}
+
+/// The picture in this size.
+fn made(
+    how: &How,
+    network: &mut Option<Network>,
+    (device, gone): (&Device, &AtomicBool),
+    image: &RgbImage,
+    size: (u32, u32),
+) -> worker::Result<RgbImage> {
+    let tiling = Tiling::default();
+    let mut told = |_, _| match gone.load(Ordering::Relaxed) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let large = match how {
+        How::Pixels(filter) => enlarge(image, None, *filter, size, &mut told)?,
+        How::Network(path) => {
+            let network = match network {
+                Some(network) => network,
+                None => network.insert(Network::open(path, device)?),
+            };
+            enlarge(
+                image,
+                Some((network, &tiling)),
+                Filter::Lanczos,
+                size,
+                &mut told,
+            )?
+        }
+    };
+    large.ok_or_else(|| worker::Error::Runtime("nobody waits for the picture".to_string()))
 }
 
 impl Plan {
@@ -190,14 +296,18 @@ impl Plan {
         Ok((width as u32, height as u32))
     }
 
-    fn apply(&self, image: &RgbImage, limit: u64) -> Result<RgbImage, ApiError> {
-        let Some(first) = self.first else {
+    fn apply(&self, image: &RgbImage, limit: u64, tools: &mut Tools) -> Result<RgbImage, ApiError> {
+        let Some(first) = &self.first else {
             return Ok(image.clone());
         };
         let (width, height) = self.size(image, limit)?;
-        let mut large = imageops::resize(image, width, height, first);
-        if let Some(second) = self.second.filter(|_| self.visibility > 0.0) {
-            let other = imageops::resize(image, width, height, second);
+        let size = (width, height);
+        let place = (&tools.device, &*tools.gone);
+        let large = made(first, &mut tools.first, place, image, size);
+        let mut large = large.map_err(|e| failed("upscaler_1", &e))?;
+        if let Some(second) = self.second.as_ref().filter(|_| self.visibility > 0.0) {
+            let other = made(second, &mut tools.second, place, image, size);
+            let other = other.map_err(|e| failed("upscaler_2", &e))?;
             for (here, there) in large.iter_mut().zip(other.iter()) {
                 let (a, b) = (f32::from(*here), f32::from(*there));
                 *here = (a + (b - a) * self.visibility).round() as u8;
@@ -230,8 +340,9 @@ pub(super) async fn single(
 ) -> Result<Json<Value>, Refusal> {
     let mut body = Body::read(body)?;
     let image = std::mem::take(&mut body.image);
-    let large = larger(&app, body.plan()?, "image", image).await?;
-    Ok(Json(json!({"html_info": "", "image": large})))
+    let plan = body.plan(&app.options().upscalers)?;
+    let large = larger(&app, plan, "image", vec![image]).await?;
+    Ok(Json(json!({"html_info": "", "image": large.first()})))
 }
 
 pub(super) async fn batch(
@@ -240,35 +351,62 @@ pub(super) async fn batch(
 ) -> Result<Json<Value>, Refusal> {
     const FIELD: &str = "imageList";
     let mut body = Body::read(body)?;
-    let plan = body.plan()?;
+    let plan = body.plan(&app.options().upscalers)?;
     let pictures = std::mem::take(&mut body.image_list);
     if pictures.len() > MAX_PICTURES {
         let reason = format!("there are more than {MAX_PICTURES} pictures");
         return Err(ApiError::field(FIELD, reason).into());
     }
-    let mut images = Vec::new();
-    for picture in pictures {
-        images.push(larger(&app, plan, FIELD, picture.data).await?);
-    }
+    let pictures = pictures.into_iter().map(|picture| picture.data).collect();
+    let images = larger(&app, plan, FIELD, pictures).await?;
     Ok(Json(json!({"html_info": "", "images": images})))
 }
 
-/// A picture made larger, both in base64.
+/// Pictures made larger, both in base64. What they say that they were made with stays in them.
 async fn larger(
     app: &App,
     plan: Plan,
     field: &'static str,
-    image: String,
-) -> Result<String, ApiError> {
-    let image = app.decode(field, Upload::Base64(image)).await?;
-    let limit = app.options().limits.decode.max_pixels;
-    blocking(move || {
-        let large = plan.apply(&image_io::to_rgb(&image), limit)?;
-        let file = image_io::encode(&large, Format::Png, 0, None);
-        let file = file.map_err(|e| ApiError::internal(e.to_string()))?;
-        Ok(to_base64(&file))
-    })
-    .await?
+    images: Vec<String>,
+) -> Result<Vec<String>, ApiError> {
+    let limits = app.options().limits.decode;
+    let device = app.devices().first().map(|device| device.device.clone());
+    let gone = Arc::new(AtomicBool::new(false));
+    let waiting = Waiting(gone.clone());
+    let mut tools = Tools {
+        device: device.unwrap_or(Device::Cpu),
+        first: None,
+        second: None,
+        gone,
+    };
+    let turn = TURN.acquire().await;
+    let turn = turn.map_err(|_| ApiError::internal("no picture is made larger any more"))?;
+    let mut answers = Vec::new();
+    for image in images {
+        let bytes = image_io::from_base64(&image, &limits);
+        let said = bytes
+            .ok()
+            .and_then(|bytes| image_io::parameters_of(&bytes).ok().flatten());
+        let image = app.decode(field, Upload::Base64(image)).await?;
+        let plan = plan.clone();
+        let done = blocking(move || {
+            let image = image_io::to_rgb(&image);
+            let large = plan.apply(&image, limits.max_pixels, &mut tools)?;
+            let scale = f64::from(large.width()) / f64::from(image.width());
+            let text = said.map(|said| match plan.first {
+                Some(_) => upscaled(&said, scale, &plan.name),
+                None => said,
+            });
+            let file = image_io::encode(&large, Format::Png, 0, text.as_deref());
+            let file = file.map_err(|e| ApiError::internal(e.to_string()))?;
+            Ok::<_, ApiError>((to_base64(&file), tools))
+        });
+        let (file, kept) = done.await??;
+        tools = kept;
+        answers.push(file);
+    }
+    drop((turn, waiting));
+    Ok(answers)
 }
 
 #[cfg(test)]
@@ -279,7 +417,16 @@ mod tests {
         let Value::Object(fields) = fields else {
             panic!("not an object");
         };
-        Body::read(fields)?.plan()
+        Body::read(fields)?.plan(&UpscalerFolders::default())
+    }
+
+    fn tools() -> Tools {
+        Tools {
+            device: Device::Cpu,
+            first: None,
+            second: None,
+            gone: Arc::default(),
+        }
     }
 
     #[test]
@@ -288,7 +435,7 @@ mod tests {
         let size = |fields| {
             plan(fields)
                 .unwrap()
-                .apply(&image, 1 << 20)
+                .apply(&image, 1 << 20, &mut tools())
                 .map(|i| i.dimensions())
         };
         assert_eq!(size(json!({})), Ok((20, 12)));
@@ -301,7 +448,10 @@ mod tests {
             "upscaling_crop": false});
         assert_eq!(size(whole), Ok((128, 80)));
         let large = json!({"upscaler_1": "Nearest", "upscaling_resize": 16});
-        let error = plan(large).unwrap().apply(&image, 1 << 10).unwrap_err();
+        let error = plan(large)
+            .unwrap()
+            .apply(&image, 1 << 10, &mut tools())
+            .unwrap_err();
         assert_eq!(error.param.as_deref(), Some("upscaling_resize"));
     }
 
@@ -310,7 +460,10 @@ mod tests {
         let image = RgbImage::from_fn(8, 8, |x, _| image::Rgb([x as u8 * 30; 3]));
         let made = |second: f64| {
             let fields = json!({"upscaler_1": "Lanczos", "upscaler_2": "Nearest", "extras_upscaler_2_visibility": second});
-            plan(fields).unwrap().apply(&image, 1 << 20).unwrap()
+            plan(fields)
+                .unwrap()
+                .apply(&image, 1 << 20, &mut tools())
+                .unwrap()
         };
         let (first, second, half) = (made(0.0), made(1.0), made(0.5));
         assert_ne!(first, second);
@@ -325,6 +478,7 @@ mod tests {
         for (fields, blamed) in [
             (json!({"upscaler_1": "SwinIR 4x"}), "upscaler_1"),
             (json!({"upscaler_2": "LDSR"}), "upscaler_2"),
+            (json!({"upscaler_1": "Latent"}), "upscaler_1"),
             (
                 json!({"codeformer_visibility": 0.5}),
                 "codeformer_visibility",

@@ -156,8 +156,16 @@ fn list_routes() -> Vec<Route<ImageWorker>> {
             "What makes pictures larger",
             extras::upscalers,
         ),
-        Route::get("/sdapi/v1/latent-upscale-modes", empty, lists::nothing),
-        Route::get("/sdapi/v1/realesrgan-models", empty, lists::nothing),
+        Route::get(
+            "/sdapi/v1/latent-upscale-modes",
+            "What makes latents larger",
+            extras::latent_modes,
+        ),
+        Route::get(
+            "/sdapi/v1/realesrgan-models",
+            "The networks that make pictures larger",
+            extras::networks,
+        ),
         Route::get("/sdapi/v1/face-restorers", empty, lists::nothing),
         Route::get("/sdapi/v1/prompt-styles", empty, lists::nothing),
         Route::get("/sdapi/v1/hypernetworks", empty, lists::nothing),
