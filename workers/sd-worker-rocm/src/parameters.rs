@@ -8,7 +8,7 @@
 
 use crate::editing::Editing;
 use crate::info::ModelInfo;
-use crate::request::{ImageRequest, MicroConditions};
+use crate::request::{ImageRequest, MicroConditions, RegionPrompt};
 use crate::rng::RngKind;
 use std::fmt;
 
@@ -32,8 +32,12 @@ pub struct Parameters {
 }
 
 impl Parameters {
-    /// The parameters of one picture of a request.
-    pub fn of(request: &ImageRequest, seed: u64, model: &ModelInfo) -> Self {
+    /// The parameters of the picture of this number of a request.
+    pub fn of(request: &ImageRequest, picture: usize, model: &ModelInfo) -> Self {
+        let (seed, variation) = request.seeds_of(picture);
+        let whole = request;
+        let own = (!request.each.is_empty()).then(|| request.pictures(picture, 1));
+        let request = own.as_ref().unwrap_or(request);
         let mut settings = vec![
             ("Steps", request.steps.to_string()),
             ("Sampler", request.sampler.label().to_string()),
@@ -115,6 +119,23 @@ impl Parameters {
                 .map(|lora| format!("{}: {lora}", file_stem(&lora.name)))
                 .collect();
             settings.push(("Loras", loras.join(", ")));
+        }
+        if let Some(variation) = variation {
+            settings.push(("Variation seed", variation.to_string()));
+            let strength = whole.noise.variation;
+            settings.push(("Variation seed strength", strength.to_string()));
+        }
+        if let Some((width, height)) = whole.noise.from_size {
+            settings.push(("Seed resize from", format!("{width}x{height}")));
+        }
+        if whole.noise.step_seed_delta != 0 {
+            settings.push(("ENSD", whole.noise.step_seed_delta.to_string()));
+        }
+        for (i, region) in request.regions.iter().enumerate() {
+            settings.push(("Region", region_text(i, region)));
+        }
+        if !request.scheduled_prompts {
+            settings.push(("Scheduled prompts", "no".to_string()));
         }
         settings.push((
             "RNG",
@@ -256,6 +277,23 @@ pub fn upscaled(text: &str, scale: f64, upscaler: &str) -> String {
             .push((VERSION.to_string(), PROGRAM.to_string()));
     }
     parameters.to_string()
+}
+
+/// A region as `--region` reads it; of a mask there is only its place in the order.
+fn region_text(number: usize, region: &RegionPrompt) -> String {
+    let RegionPrompt {
+        prompt,
+        left,
+        top,
+        width,
+        height,
+        mask,
+        strength,
+    } = region;
+    match mask {
+        Some(_) => format!("mask {},{strength}:{prompt}", number + 1),
+        None => format!("{left},{top},{width},{height},{strength}:{prompt}"),
+    }
 }
 
 /// A path's last part without its extension; a name as it is.

@@ -45,6 +45,20 @@ pub struct BatchNoise {
     /// Shape of one image's latents.
     shape: Vec<usize>,
     device: Device,
+    /// Noise that is drawn first, where it is another than the seeds', and the seeds behind it.
+    first: Option<(Vec<f32>, Option<Vec<u64>>)>,
+    kind: RngKind,
+}
+
+/// What is to differ from the noise of seeds.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Variation<'a> {
+    /// A seed for each image, whose noise is mixed in, and how far, 0 to 1.
+    pub to: Option<(&'a [u64], f64)>,
+    /// Height and width of latents whose noise stands in the middle of these.
+    pub from_size: Option<(usize, usize)>,
+    /// Added to the seeds for all but the first noise.
+    pub delta: u64,
 }
 
 enum Generator {
@@ -55,18 +69,55 @@ enum Generator {
 impl BatchNoise {
     /// Noise for images of these seeds, each with latents of `shape` (without the batch dimension).
     pub fn new(kind: RngKind, seeds: &[u64], shape: &[usize], device: &Device) -> Self {
-        let generators = seeds
-            .iter()
-            .map(|seed| match kind {
-                RngKind::Philox => Generator::Philox(Philox::new(*seed)),
-                RngKind::TorchCpu => Generator::TorchCpu(Box::new(Mt19937::new(*seed))),
-            })
-            .collect();
         Self {
-            generators,
+            generators: seeds
+                .iter()
+                .map(|seed| Generator::new(kind, *seed))
+                .collect(),
             shape: shape.to_vec(),
             device: device.clone(),
+            first: None,
+            kind,
         }
+    }
+
+    /// Noise that differs, as AUTOMATIC1111's web UI has it.
+    #[must_use]
+    pub fn varied(mut self, seeds: &[u64], variation: &Variation) -> Self {
+        let &Variation {
+            to,
+            from_size,
+            delta,
+        } = variation;
+        if to.is_none() && from_size.is_none() && delta == 0 {
+            return self;
+        }
+        let mut inner = self.shape.clone();
+        if let (Some((height, width)), [.., h, w]) = (from_size, inner.as_mut_slice()) {
+            (*h, *w) = (height, width);
+        }
+        let draw = |seed: u64, shape: &[usize]| {
+            let mut values = vec![0f32; shape.iter().product()];
+            Generator::new(self.kind, seed).fill_normal(&mut values);
+            values
+        };
+        let mut all = Vec::new();
+        for (i, seed) in seeds.iter().enumerate() {
+            let mut noise = draw(*seed, &inner);
+            if let Some((others, strength)) = to {
+                let other = draw(others.get(i).copied().unwrap_or(0), &inner);
+                noise = slerp(strength, &noise, &other, &inner);
+            }
+            if inner != self.shape {
+                let mut outer = draw(*seed, &self.shape);
+                put_in_the_middle(&mut outer, &self.shape, &noise, &inner);
+                noise = outer;
+            }
+            all.extend(noise);
+        }
+        let behind = (delta != 0).then(|| seeds.iter().map(|s| s.wrapping_add(delta)).collect());
+        self.first = Some((all, behind));
+        self
     }
 
     /// The next numbers, f32, `(images, shape…)`.
@@ -76,19 +127,115 @@ impl BatchNoise {
     pub fn draw(&mut self) -> candle_core::Result<Tensor> {
         let count = self.shape.iter().product();
         let mut values = vec![0f32; count * self.generators.len()];
+        let first = self.first.take();
         for (generator, image) in self
             .generators
             .iter_mut()
             .zip(values.chunks_exact_mut(count))
         {
-            match generator {
-                Generator::Philox(philox) => philox.fill_normal(image),
-                Generator::TorchCpu(twister) => twister.fill_normal(image),
+            generator.fill_normal(image);
+        }
+        if let Some((varied, behind)) = first {
+            // The seeds' own noise counts as drawn.
+            values = varied;
+            if let Some(seeds) = behind {
+                self.generators = seeds
+                    .iter()
+                    .map(|s| Generator::new(self.kind, *s))
+                    .collect();
             }
         }
         let mut shape = vec![self.generators.len()];
         shape.extend(&self.shape);
         Tensor::from_vec(values, shape, &self.device)?.to_dtype(DType::F32)
+    }
+}
+
+impl Generator {
+    fn new(kind: RngKind, seed: u64) -> Self {
+        match kind {
+            RngKind::Philox => Self::Philox(Philox::new(seed)),
+            RngKind::TorchCpu => Self::TorchCpu(Box::new(Mt19937::new(seed))),
+        }
+    }
+
+    fn fill_normal(&mut self, values: &mut [f32]) {
+        match self {
+            Self::Philox(philox) => philox.fill_normal(values),
+            Self::TorchCpu(twister) => twister.fill_normal(values),
+        }
+    }
+}
+
+/// The way on a sphere from one noise to another (Shoemake 1985), column by column along the second dimension of `shape`,
+/// as the web UI does it: its angles are between these columns, and where they are nearly equal in the mean it mixes
+/// plainly, with the ends exchanged.
+fn slerp(strength: f64, low: &[f32], high: &[f32], shape: &[usize]) -> Vec<f32> {
+    let [outer, length, rest @ ..] = shape else {
+        return low.to_vec();
+    };
+    let inner: usize = rest.iter().product();
+    let columns = || (0..outer * inner).map(|i| i / inner * length * inner + i % inner);
+    let along = |first: usize| (0..*length).map(move |i| first + i * inner);
+    let cosines: Vec<f64> = columns()
+        .map(|first| {
+            let sum = |a: &[f32], b: &[f32]| -> f64 {
+                along(first)
+                    .map(|at| f64::from(a[at]) * f64::from(b[at]))
+                    .sum()
+            };
+            sum(low, high) / (sum(low, low) * sum(high, high)).sqrt()
+        })
+        .collect();
+    let mix = |a: f64, b: f64, at: usize| (a * f64::from(low[at]) + b * f64::from(high[at])) as f32;
+    if cosines.iter().sum::<f64>() / cosines.len() as f64 > 0.9995 {
+        return (0..low.len())
+            .map(|at| mix(strength, 1.0 - strength, at))
+            .collect();
+    }
+    let mut out = vec![0f32; low.len()];
+    for (first, cosine) in columns().zip(cosines) {
+        let angle = cosine.clamp(-1.0, 1.0).acos();
+        let (a, b) = match angle.sin() {
+            0.0 => (1.0 - strength, strength),
+            sine => (
+                ((1.0 - strength) * angle).sin() / sine,
+                (strength * angle).sin() / sine,
+            ),
+        };
+        for at in along(first) {
+            out[at] = mix(a, b, at);
+        }
+    }
+    out
+}
+
+/// Puts noise into the middle of other noise; what does not fit is cut off on both sides.
+fn put_in_the_middle(outer: &mut [f32], shape: &[usize], inner: &[f32], inner_shape: &[usize]) {
+    let ([.., height, width], [.., h, w]) = (shape, inner_shape) else {
+        return;
+    };
+    // The web UI halves the difference downwards: (-3) to (-2).
+    let place = |outer: usize, inner: usize| {
+        let half = (outer as i64 - inner as i64).div_euclid(2);
+        let count = if half >= 0 {
+            inner as i64
+        } else {
+            inner as i64 + 2 * half
+        };
+        (
+            half.max(0) as usize,
+            (-half).max(0) as usize,
+            count.max(0) as usize,
+        )
+    };
+    let ((to_y, from_y, rows), (to_x, from_x, columns)) = (place(*height, *h), place(*width, *w));
+    for channel in 0..outer.len() / (height * width) {
+        for y in 0..rows {
+            let to = (channel * height + to_y + y) * width + to_x;
+            let from = (channel * h + from_y + y) * w + from_x;
+            outer[to..to + columns].copy_from_slice(&inner[from..from + columns]);
+        }
     }
 }
 

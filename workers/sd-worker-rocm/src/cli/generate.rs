@@ -95,7 +95,7 @@ impl GenerateArgs {
             let bytes = match (generated.videos.get(i), generated.images.get(i)) {
                 (Some(video), _) => video.clone(),
                 (None, Some(image)) => {
-                    let parameters = Parameters::of(&request, *seed, &info).to_string();
+                    let parameters = Parameters::of(&request, i, &info).to_string();
                     let format = format.and_then(FileFormat::picture).unwrap_or_default();
                     image_io::encode(image, format, self.quality, Some(&parameters))?
                 }

@@ -13,6 +13,7 @@ mod png_info;
 mod request;
 mod serve;
 mod upscale;
+mod wording;
 
 use candle_core::rocm_backend::candle_rocm::CodeObject;
 use clap::{Parser, Subcommand};

@@ -1,6 +1,7 @@
 //! What to make: the arguments that `generate` and `bench` share.
 
 use super::png_info::read_picture;
+use super::wording::WordingArgs;
 use crate::editing::options::USUAL_PADDING;
 use crate::editing::{Editing, Fill, Fit, Sides};
 use crate::image_io::{self, DecodeLimits};
@@ -25,6 +26,9 @@ pub struct RequestArgs {
     /// What to keep away from.
     #[arg(long, short, default_value = "", value_name = "TEXT")]
     negative_prompt: String,
+
+    #[command(flatten)]
+    wording: WordingArgs,
 
     /// Pixels, a multiple of 8.
     #[arg(long, short = 'W', value_name = "N")]
@@ -332,6 +336,7 @@ impl RequestArgs {
         let loras = self.lora.iter().map(|lora| lora.lora(steps));
         let fields = RequestFields {
             prompt: prompt.to_string(),
+            wording: self.wording.wording()?,
             negative_prompt: Some(self.negative_prompt.clone()),
             width: self.width,
             height: self.height,
@@ -343,6 +348,7 @@ impl RequestArgs {
             schedule: self.schedule.clone(),
             seed: self.seed,
             rng: Some(self.rng),
+            noise: self.wording.noise(),
             batch: Some(self.batch),
             clip_skip: Some(self.clip_skip),
             eta: self.eta,
@@ -373,7 +379,11 @@ impl RequestArgs {
             controls: self.controls()?,
             preview_every: None,
         };
-        let request = fields.build(&info.defaults, &InterfaceDefaults::OWN)?;
+        let request = fields.build_with(
+            &info.defaults,
+            &InterfaceDefaults::OWN,
+            &self.wording.library()?,
+        )?;
         Ok(request.valid(info, &Limits::LOCAL)?)
     }
 

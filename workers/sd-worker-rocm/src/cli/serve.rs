@@ -1,6 +1,7 @@
 //! `sd-worker-rocm serve`.
 
 use super::model::ModelArgs;
+use super::wording::LibraryArgs;
 use super::Cli;
 use crate::image_io::DecodeLimits;
 use crate::jobs::{Generate, QueueOptions};
@@ -23,6 +24,9 @@ pub struct ServeArgs {
 
     #[command(flatten)]
     fleet: FleetArgs,
+
+    #[command(flatten)]
+    library: LibraryArgs,
 
     /// Name of the model in answers; the file's or repository's own if absent.
     #[arg(long, value_name = "NAME")]
@@ -108,7 +112,7 @@ impl ServeArgs {
                 "--model-ref and --alias name one model; --models-config gives names to several";
             return Err(Error::Usage(reason.to_string()));
         }
-        let options = self.options();
+        let options = self.options()?;
         let setup = FleetSetup {
             named: self.model.models().to_vec(),
             hub: self.model.hub(),
@@ -122,7 +126,7 @@ impl ServeArgs {
     /// Serves in this process.
     fn serve(self) -> Result<()> {
         let devices = self.model.list()?.open()?;
-        let options = self.options();
+        let options = self.options()?;
         let args = self.server.clone();
         worker::serve::start(
             &args,
@@ -132,8 +136,9 @@ impl ServeArgs {
         )
     }
 
-    fn options(&self) -> ServerOptions {
-        ServerOptions {
+    fn options(&self) -> Result<ServerOptions> {
+        Ok(ServerOptions {
+            library: self.library.library()?,
             model: self
                 .model_ref
                 .clone()
@@ -157,7 +162,7 @@ impl ServeArgs {
             embeddings: self.model.embeddings().to_vec(),
             vae: self.model.vae().map(Path::to_path_buf),
             preview_every: self.preview_every,
-        }
+        })
     }
 
     /// Loads the model and starts the queue before it.

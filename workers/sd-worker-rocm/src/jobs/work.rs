@@ -554,9 +554,10 @@ fn outcome(parts: Vec<Generated>, request: &ValidRequest, info: &ModelInfo) -> O
             let videos = videos.chain(std::iter::repeat(None));
             part.images.into_iter().zip(part.seeds).zip(videos)
         })
-        .map(|((image, seed), video)| Picture {
+        .enumerate()
+        .map(|(i, ((image, seed), video))| Picture {
             video: video.map(|file| (Arc::new(file), format)),
-            parameters: Parameters::of(request, seed, info).to_string(),
+            parameters: Parameters::of(request, i, info).to_string(),
             image,
             seed,
             token: Token::new(),

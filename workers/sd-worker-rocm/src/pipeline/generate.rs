@@ -1,13 +1,16 @@
 //! From a request to pictures.
 
-use super::denoiser::{Conditions, Denoiser, Halves, Part};
+use super::denoiser::run::Ends;
+use super::denoiser::{Denoiser, Halves, Part, Run};
 use super::highres::Second;
 use super::keep::Keep;
+use super::loras::active;
 use super::pace::Pace;
+use super::phases::{Phase, Phases, Script};
 use super::picture;
 use super::place::GuidancePlace;
 use super::start::Start;
-use super::text::{Encoded, Prompt};
+use super::text::Prompt;
 use super::types::{Generated, Progress, Stage, Timings};
 use super::video::with_first;
 use super::Pipeline;
@@ -15,7 +18,7 @@ use crate::editing::Edit;
 use crate::info::Family;
 use crate::info::Purpose;
 use crate::request::{ImageRequest, ValidRequest};
-use crate::rng::BatchNoise;
+use crate::rng::{BatchNoise, Variation};
 use crate::sampling::{SamplerOptions, SamplerRun, Seen};
 use candle_core::{Result as CandleResult, Tensor};
 use std::ops::ControlFlow;
@@ -24,20 +27,19 @@ use worker::{Error, Result};
 
 /// What is ready before the first step.
 struct Prepared {
-    /// On the denoiser's device.
-    conditions: Conditions,
+    script: Script,
     start: Option<Start>,
     /// How much of the way from there is walked again.
     strength: f64,
     /// The prompts for the refiner, and the share of the steps at which it takes over.
-    refiner: Option<(Conditions, f64)>,
+    refiner: Option<(Script, f64)>,
     /// The seed of each picture.
     seeds: Vec<u64>,
 }
 
 /// Whose turn it is, and which steps are its own.
 struct Turn<'a> {
-    conditions: &'a Conditions,
+    script: &'a Script,
     /// Of one picture's latents.
     shape: &'a [usize],
     /// The shares of the run between which its steps begin.
@@ -81,12 +83,47 @@ impl Pipeline {
     /// As [`Self::generate`]; `other` computes the negative prompt's half of guidance, if it is given.
     pub(super) fn generate_with(
         &mut self,
-        other: Option<&mut Denoiser>,
+        mut other: Option<&mut Denoiser>,
         request: &ValidRequest,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated> {
+        let groups = request.of_one_prompt();
+        let mut all = Generated::default();
+        for (i, group) in groups.iter().enumerate() {
+            let mut whole = |told: Progress| {
+                let done = match told.stage {
+                    // A group's pictures are not all pictures.
+                    Stage::Decode if i + 1 < groups.len() => return ControlFlow::Continue(()),
+                    _ => i * told.total,
+                };
+                progress(Progress {
+                    step: done + told.step,
+                    total: groups.len() * told.total,
+                    ..told
+                })
+            };
+            let made = self.generate_group(other.as_deref_mut(), group, &mut whole)?;
+            let timings = all.timings.after(made.timings);
+            if made.cancelled {
+                return Ok(cancelled(timings));
+            }
+            all.images.extend(made.images);
+            all.videos.extend(made.videos);
+            all.seeds.extend(made.seeds);
+            all.timings = timings;
+        }
+        Ok(all)
+    }
+
+    /// Pictures of one prompt.
+    fn generate_group(
+        &mut self,
+        other: Option<&mut Denoiser>,
+        request: &ImageRequest,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Generated> {
         let edit = Edit::of(request);
-        let request = edit.as_ref().map_or(&**request, |edit| &edit.request);
+        let request = edit.as_ref().map_or(request, |edit| &edit.request);
         let mut timings = Timings::default();
         let drawn = match &request.highres {
             None => self.pass(other, request, None, &mut timings, progress)?,
@@ -183,17 +220,17 @@ impl Pipeline {
         second: Option<Second>,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<Prepared>> {
-        let Some([negative, positive]) = self.prompts(request, stop)? else {
+        let Some(script) = self.prompts(request, stop)? else {
             return Ok(None);
         };
         let refiner = match self.refiner_start(request) {
             None => None,
             Some(share) => {
                 self.swap_refiner();
-                let conditions = self.refiner_conditions(request, stop);
+                let script = self.prompts(request, stop);
                 self.swap_refiner();
-                match conditions? {
-                    Some(conditions) => Some((conditions, share)),
+                match script? {
+                    Some(script) => Some((script, share)),
                     None => return Ok(None),
                 }
             }
@@ -207,55 +244,53 @@ impl Pipeline {
         };
         let channels = self.channels(request, start.as_ref())?;
         let references = self.references(request)?;
-        let conditions = Conditions {
-            positive,
-            negative,
+        let script = Script {
             channels,
             references,
             ends: self.ends(request)?,
+            ..script
         };
-        let conditions = conditions.to_device(&self.place.denoiser);
+        let script = script.to_device(&self.place.denoiser);
         Ok(Some(Prepared {
             refiner,
-            conditions: conditions.map_err(Error::candle("bringing prompts to the denoiser"))?,
+            script: script.map_err(Error::candle("bringing pictures to the denoiser"))?,
             start,
             strength,
-            seeds: (0..request.batch as u64)
-                .map(|i| request.seed.wrapping_add(i))
-                .collect(),
+            seeds: (0..request.batch).map(|i| request.seeds_of(i).0).collect(),
         }))
     }
 
-    /// The negative prompt and the prompt, encoded; `None` if `stop` said so on the way.
-    pub(super) fn prompts(
+    /// All prompts, encoded, on the denoiser's device; `None` if `stop` said so on the way.
+    fn prompts(
         &mut self,
         request: &ImageRequest,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<Option<[Encoded; 2]>> {
-        let prompt = |text, negative| Prompt {
+    ) -> Result<Option<Script>> {
+        let phases = Phases::new(request)?;
+        let prompts = phases.texts();
+        let prompts = prompts.map(|(text, negative)| Prompt {
             text,
             negative,
             pictures: &request.references,
             keep_size: request.keep_reference_size,
-        };
-        let prompts = [
-            prompt(&request.negative_prompt, true),
-            prompt(&request.prompt, false),
-        ];
-        let encoded = self
-            .text
-            .encode(&prompts, request.clip_skip, &self.place.text, stop)?;
+        });
+        let prompts: Vec<Prompt> = prompts.collect();
+        let skip = request.clip_skip;
+        let encoded = (self.text).encode(&prompts, skip, &self.place.text, stop)?;
         let Some(encoded) = encoded else {
             return Ok(None);
         };
-        let Ok([negative, positive]) = <[Encoded; 2]>::try_from(encoded) else {
-            return Err(Error::Runtime("a prompt is lost".to_string()));
+        let script = Script {
+            phases,
+            encoded,
+            zero_negative: self.zeros_for_empty && request.negative_prompt.trim().is_empty(),
+            channels: None,
+            references: Vec::new(),
+            ends: Ends::default(),
         };
-        let negative = match self.zeros_for_empty && request.negative_prompt.trim().is_empty() {
-            true => negative.zeros_like()?,
-            false => negative,
-        };
-        Ok(Some([negative, positive]))
+        let script = script.to_device(&self.place.denoiser);
+        let script = script.map_err(Error::candle("bringing prompts to the denoiser"));
+        script.map(Some)
     }
 
     /// All steps: the model's, and the refiner's after them.
@@ -274,10 +309,21 @@ impl Pipeline {
             shape.insert(1, (request.frames() - 1) / self.time_factor + 1);
         }
         let device = self.place.denoiser.clone();
-        let mut noise = BatchNoise::new(request.rng, &prepared.seeds, &shape, &device);
+        let seeds = &prepared.seeds;
+        let change = &request.noise;
+        let others: Option<Vec<u64>> = (0..request.batch).map(|i| request.seeds_of(i).1).collect();
+        let variation = Variation {
+            to: others.as_deref().map(|others| (others, change.variation)),
+            from_size: change
+                .from_size
+                .map(|(width, height)| (height / self.factor, width / self.factor)),
+            delta: change.step_seed_delta,
+        };
+        let mut noise =
+            BatchNoise::new(request.rng, seeds, &shape, &device).varied(seeds, &variation);
         let share = prepared.refiner.as_ref().map_or(1.0, |(_, share)| *share);
         let turn = Turn {
-            conditions: &prepared.conditions,
+            script: &prepared.script,
             shape: &shape,
             part: (0.0, share),
             from: None,
@@ -285,13 +331,13 @@ impl Pipeline {
         let sampled = self.sample(
             other, request, prepared, turn, &mut noise, timings, progress,
         )?;
-        let (Some((conditions, _)), Sampled::Latents(latents, _)) = (&prepared.refiner, &sampled)
+        let (Some((script, _)), Sampled::Latents(latents, _)) = (&prepared.refiner, &sampled)
         else {
             return Ok(sampled);
         };
         self.denoiser.rest();
         let turn = Turn {
-            conditions,
+            script,
             shape: &shape,
             part: (share, 1.0),
             from: Some(latents),
@@ -338,40 +384,13 @@ impl Pipeline {
         let tokens = self.denoiser.image_tokens(turn.shape);
         let options = self.sampler_options(request, prepared.strength, tokens);
         let mut steps = SamplerRun::new(&self.schedule, &options)?.part(&self.schedule, turn.part);
-        let setting = turn.conditions.setting(request);
         // The second denoiser is the model's, not the refiner's.
         let is_own = turn.from.is_none();
         let mut other = other.filter(|_| is_own);
         let device_of = |other: &Denoiser| other.device().clone();
         let own = self.second.as_ref().filter(|_| is_own);
         let other_device = other.as_deref().or(own).map(device_of);
-        let theirs = match &other_device {
-            Some(there) => {
-                let conditions = turn.conditions.to_device(there);
-                Some(conditions.map_err(Error::candle("bringing prompts to the second denoiser"))?)
-            }
-            None => None,
-        };
-        let theirs = theirs.as_ref().map(|theirs| theirs.setting(request));
-        let in_turn = matches!(self.place.guidance, GuidancePlace::InTurn);
-        // Which networks run may change in the middle.
-        let begin = |denoiser: &mut Denoiser, other: Option<&mut Denoiser>, timestep: f64| {
-            denoiser.turn_to(timestep);
-            let halves = match (other, &theirs) {
-                (Some(other), Some(theirs)) => {
-                    other.turn_to(timestep);
-                    Halves::With(other, theirs)
-                }
-                _ if in_turn => Halves::InTurn,
-                _ => Halves::Together,
-            };
-            denoiser.run(&setting, halves, turn.shape)
-        };
-        let timestep = steps.level().timestep;
-        let own = self.second.as_mut().filter(|_| is_own);
-        let beside = other.as_deref_mut().or(own);
-        let mut run = begin(&mut self.denoiser, beside, timestep)?;
-        let first_frame = turn.conditions.ends.first.as_ref();
+        let first_frame = turn.script.ends.first.as_ref();
         let start = prepared.start.as_ref();
         let keep = Keep::new(request, start, self.info.inpainting, self.factor, &device);
         let keep = keep.map_err(Error::candle("preparing the mask"))?;
@@ -409,18 +428,26 @@ impl Pipeline {
         };
         let launched = launches();
         let prediction = self.schedule.prediction;
+        let mut present: Option<(Phase, Run)> = None;
         while !steps.is_done() {
             let timestep = steps.level().timestep;
-            if self.denoiser.is_past(timestep) {
-                drop(run);
-                let own = self.second.as_mut().filter(|_| is_own);
-                let beside = other.as_deref_mut().or(own);
-                run = begin(&mut self.denoiser, beside, timestep)?;
-            }
             let enqueue = Instant::now();
             let part = Part {
                 step: steps.index(),
                 steps: total,
+            };
+            // LoRAs are the model's, not the refiner's.
+            let changed =
+                turn.from.is_none() && self.set_denoiser_loras(&active(&request.loras, part))?;
+            let phase = turn.script.phase(part.step);
+            let changed = changed || self.denoiser.is_past(timestep);
+            let run = match present.take() {
+                Some((before, run)) if before == phase && !changed => run,
+                before => {
+                    // Its memory is given back before the next one's is taken.
+                    drop(before);
+                    self.begin(other.as_deref_mut(), request, &turn, &phase, timestep)?
+                }
             };
             let mut evaluations = 0;
             let stepped = steps.step(
@@ -442,6 +469,7 @@ impl Pipeline {
                 &mut || noise.draw(),
             );
             let stepped = stepped.map_err(failed())?;
+            present = Some((phase, run));
             x = stepped.x;
             timings.enqueue += enqueue.elapsed();
             timings.evaluations += evaluations;
@@ -462,7 +490,7 @@ impl Pipeline {
                 return Ok(Sampled::Cancelled);
             }
         }
-        drop(run);
+        drop(present);
         if let Some(first) = first_frame {
             x = with_first(&x, first).map_err(failed())?;
         }
@@ -474,6 +502,42 @@ impl Pipeline {
         device.synchronize().map_err(failed())?;
         timings.denoise += begun.elapsed();
         Ok(Sampled::Latents(x, total))
+    }
+
+    /// The denoiser, ready for the prompts of a phase from a timestep on; `other`, or the model's own second one, computes
+    /// the negative prompt's half.
+    fn begin(
+        &mut self,
+        other: Option<&mut Denoiser>,
+        request: &ImageRequest,
+        turn: &Turn,
+        phase: &Phase,
+        timestep: f64,
+    ) -> Result<Run> {
+        self.denoiser.turn_to(timestep);
+        let guided = self.denoiser.guidance(request).is_some();
+        let conditions = turn.script.conditions(phase, request, guided, turn.shape)?;
+        // The second denoiser is the model's, not the refiner's.
+        let own = self.second.as_mut().filter(|_| turn.from.is_none());
+        let mut other = other.or(own);
+        if let Some(other) = &mut other {
+            other.turn_to(timestep);
+        }
+        let theirs = match &other {
+            Some(other) => {
+                let conditions = conditions.to_device(other.device());
+                Some(conditions.map_err(Error::candle("bringing prompts to the second denoiser"))?)
+            }
+            None => None,
+        };
+        let theirs = theirs.as_ref().map(|theirs| theirs.setting(request));
+        let halves = match (other, &theirs, &self.place.guidance) {
+            (Some(other), Some(theirs), _) => Halves::With(other, theirs),
+            (_, _, GuidancePlace::InTurn) => Halves::InTurn,
+            _ => Halves::Together,
+        };
+        self.denoiser
+            .run(&conditions.setting(request), halves, turn.shape)
     }
 }
 

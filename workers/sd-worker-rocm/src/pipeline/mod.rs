@@ -13,6 +13,7 @@ mod loras;
 pub(crate) mod module;
 mod pace;
 mod paired;
+mod phases;
 pub mod picture;
 mod place;
 mod preview;

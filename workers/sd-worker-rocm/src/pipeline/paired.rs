@@ -18,8 +18,8 @@ impl Pipeline {
         request: &ValidRequest,
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated> {
-        // LoRAs that come and go are one model's business.
-        let stay = request.loras.iter().all(Lora::is_always_active);
+        // Prompts and LoRAs that come and go are one model's business.
+        let stay = request.each.is_empty() && request.loras.iter().all(Lora::is_always_active);
         if !self.is_guided(request) || !stay {
             return self.generate(request, progress);
         }

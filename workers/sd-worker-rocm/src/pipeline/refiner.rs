@@ -1,13 +1,10 @@
 //! A second model that does the last steps of a picture.
 
-use super::denoiser::run::Ends;
-use super::denoiser::{Conditions, Denoiser};
+use super::denoiser::Denoiser;
 use super::text::TextStage;
 use super::Pipeline;
 use crate::request::ImageRequest;
 use crate::sampling::NoiseSchedule;
-use std::ops::ControlFlow;
-use worker::{Error, Result};
 
 /// Share of the steps at which it takes over unless a request says otherwise.
 const START: f64 = 0.8;
@@ -36,27 +33,5 @@ impl Pipeline {
             std::mem::swap(&mut self.schedule, &mut refiner.schedule);
             std::mem::swap(&mut self.zeros_for_empty, &mut refiner.zeros_for_empty);
         }
-    }
-
-    /// Prompts as the refiner reads them, on the denoiser's device; `None` if `stop` said so on the way. To be called in
-    /// its turn.
-    pub(super) fn refiner_conditions(
-        &mut self,
-        request: &ImageRequest,
-        stop: &mut dyn FnMut() -> ControlFlow<()>,
-    ) -> Result<Option<Conditions>> {
-        let Some([negative, positive]) = self.prompts(request, stop)? else {
-            return Ok(None);
-        };
-        let conditions = Conditions {
-            positive,
-            negative,
-            channels: None,
-            references: Vec::new(),
-            ends: Ends::default(),
-        };
-        let conditions = conditions.to_device(&self.place.denoiser);
-        let conditions = conditions.map_err(Error::candle("bringing prompts to the refiner"));
-        conditions.map(Some)
     }
 }

@@ -17,6 +17,8 @@ use worker::{Error, Result};
 
 /// Encoded prompts that are kept.
 const CACHE: usize = 32;
+/// Most chunks of all texts of a request together: each is kept encoded.
+const MOST_CHUNKS: usize = 512;
 /// Chunks that go through a tower at once; a request can be stopped between two such runs.
 const CHUNKS_AT_ONCE: usize = 8;
 
@@ -337,6 +339,12 @@ impl TextStage {
             for prompt in prompts {
                 longest = longest.max(tower.chunks(prompt.text)?.len());
             }
+        }
+        if prompts.len() * longest > MOST_CHUNKS {
+            return Err(Error::Usage(format!(
+                "the prompt has {} texts on its way, of up to {longest} chunks each; {MOST_CHUNKS} chunks are possible in all",
+                prompts.len()
+            )));
         }
         let encoded = prompts
             .iter()

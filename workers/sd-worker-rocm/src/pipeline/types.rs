@@ -102,6 +102,20 @@ pub struct Timings {
 }
 
 impl Timings {
+    /// Of parts of a request that were made one after the other.
+    #[must_use]
+    pub fn after(self, other: Self) -> Self {
+        Self {
+            lora: self.lora + other.lora,
+            encode: self.encode + other.encode,
+            denoise: self.denoise + other.denoise,
+            enqueue: self.enqueue + other.enqueue,
+            decode: self.decode + other.decode,
+            evaluations: self.evaluations + other.evaluations,
+            launches: self.launches + other.launches,
+        }
+    }
+
     /// Of parts of a request that were made at the same time: each stage took as long as the longest, work adds up.
     #[must_use]
     pub fn beside(self, other: Self) -> Self {

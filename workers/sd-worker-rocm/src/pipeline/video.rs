@@ -86,9 +86,9 @@ impl Pipeline {
     ) -> Result<Option<Videos>> {
         let failed = || Error::candle("decoding the video");
         let mut made = Videos::default();
-        for (i, seed) in seeds.iter().enumerate() {
+        for i in 0..seeds.len() {
             let one = latents.get(i).map_err(failed())?;
-            let parameters = Parameters::of(request, *seed, &self.info).to_string();
+            let parameters = Parameters::of(request, i, &self.info).to_string();
             let file = match &request.video {
                 Some(video) if video.frames > 1 => Some(VideoFile {
                     format: video.format,

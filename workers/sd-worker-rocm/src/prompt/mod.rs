@@ -6,10 +6,16 @@
 //! | [`tokenizer`]   | CLIP's byte-pair tokenizer, from `tokenizer.json` or `vocab.json` and `merges.txt` |
 //! | [`chunks`]      | pieces of 75 tokens between begin and end, with a weight each               |
 //! | [`lora`]        | `<lora:name:0.8>` taken out of a prompt                                     |
+//! | [`schedule`]    | `[a:b:10]`, `[a\|b]` and `AND`                                              |
+//! | [`dynamic`]     | `{a\|b}` and `__wildcard__`, drawn                                         |
+//! | [`styles`]      | named texts that prompts are put into                                      |
 
 pub mod attention;
 pub mod chunks;
+pub mod dynamic;
 pub mod lora;
+pub mod schedule;
+pub mod styles;
 pub mod tokenizer;
 
 pub use attention::{parse, Segment};

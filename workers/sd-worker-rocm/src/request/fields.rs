@@ -5,6 +5,7 @@ use super::limits::InvalidRequest;
 use super::seed::random_seed;
 use super::tuning::Tuning;
 use super::types::{Control, ImageRequest, Init, MicroConditions, VideoRequest};
+use super::wording::{Library, NoiseChange, Wording};
 use crate::editing::{Editing, Sides};
 use crate::info::Defaults;
 use crate::lora::Lora;
@@ -149,6 +150,8 @@ impl VideoFields {
 pub struct RequestFields {
     /// The prompt, in which `<lora:name:strength>` asks for a LoRA.
     pub prompt: String,
+    /// How prompts come about.
+    pub wording: Wording,
     /// The negative prompt.
     pub negative_prompt: Option<String>,
     /// Pixels.
@@ -171,6 +174,8 @@ pub struct RequestFields {
     pub seed: Option<u64>,
     /// Whose random numbers.
     pub rng: Option<RngKind>,
+    /// How the noise differs from the seeds'.
+    pub noise: NoiseChange,
     /// Number of pictures.
     pub batch: Option<usize>,
     /// Layers of the CLIP text encoder left out.
@@ -206,14 +211,27 @@ pub struct RequestFields {
 }
 
 impl RequestFields {
-    /// The request, completed by what suits the model and what the interface's clients expect.
+    /// As [`Self::build_with`], without styles and wildcards.
     ///
     /// # Errors
-    /// For names of samplers and schedules that do not exist.
+    /// As [`Self::build_with`].
     pub fn build(
         self,
         model: &Defaults,
         interface: &InterfaceDefaults,
+    ) -> Result<ImageRequest, InvalidRequest> {
+        self.build_with(model, interface, &Library::default())
+    }
+
+    /// The request, completed by what suits the model and what the interface's clients expect.
+    ///
+    /// # Errors
+    /// For names of samplers, schedules and styles that do not exist, and for prompts that cannot be read.
+    pub fn build_with(
+        self,
+        model: &Defaults,
+        interface: &InterfaceDefaults,
+        library: &Library,
     ) -> Result<ImageRequest, InvalidRequest> {
         let (sampler, schedule) = self.sampler(model)?;
         let listed = self.tuning.steps();
@@ -228,26 +246,43 @@ impl RequestFields {
         let init = self.init;
         let outpainted = init.as_ref().and_then(InitFields::outpainted);
         let (width, height) = outpainted.unwrap_or((model.width, model.height));
-        let steps = self.steps.unwrap_or(model.steps);
-        let (prompt, marked) =
-            take_loras(&self.prompt, steps).map_err(|e| InvalidRequest::new("prompt", e))?;
+        let steps = listed.or(self.steps).unwrap_or(model.steps);
+        let negative = self.negative_prompt.unwrap_or_default();
+        let batch = self.batch.unwrap_or(DEFAULT_BATCH);
+        let mut regions = self.wording.regions.clone();
         let mut loras = self.loras;
-        loras.extend(marked);
+        for region in &mut regions {
+            let (prompt, marked) =
+                take_loras(&region.prompt, steps).map_err(|e| InvalidRequest::new("regions", e))?;
+            region.prompt = prompt;
+            loras.extend(marked);
+        }
+        let numbers = (self.seed, batch, steps);
+        let prompts =
+            (self.wording).prompts((&self.prompt, &negative), &loras, numbers, library)?;
+        let mut noise = self.noise;
+        if noise.variation != 0.0 {
+            noise.variation_seed.get_or_insert_with(random_seed);
+        }
         let highres = self.highres;
         let mut request = ImageRequest {
-            prompt,
-            negative_prompt: self.negative_prompt.unwrap_or_default(),
+            prompt: prompts.first.prompt,
+            regions,
+            scheduled_prompts: self.wording.scheduled.unwrap_or(true),
+            each: prompts.each,
+            negative_prompt: prompts.first.negative_prompt,
             width: self.width.unwrap_or(width),
             height: self.height.unwrap_or(height),
-            steps: listed.or(self.steps).unwrap_or(model.steps),
+            steps,
             guidance: self.guidance.unwrap_or(model.guidance),
             true_guidance: self.true_guidance.unwrap_or(1.0),
             guidance_rescale: self.guidance_rescale.unwrap_or(0.0),
             sampler,
             schedule,
-            seed: self.seed.unwrap_or_else(random_seed),
+            seed: prompts.seed.unwrap_or_else(random_seed),
             rng: self.rng.unwrap_or_default(),
-            batch: self.batch.unwrap_or(DEFAULT_BATCH),
+            noise,
+            batch: prompts.batch,
             clip_skip: self.clip_skip.unwrap_or(0),
             eta: self.eta,
             tuning: self.tuning,
@@ -259,7 +294,7 @@ impl RequestFields {
             micro: self.micro,
             refiner_start: self.refiner_start,
             video: self.video.build(model, interface),
-            loras,
+            loras: prompts.first.loras,
             controls: self.controls,
             preview_every: self.preview_every.unwrap_or(0),
             highres: None,

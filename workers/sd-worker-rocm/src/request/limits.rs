@@ -28,6 +28,12 @@ const TOLD_SIDE: RangeInclusive<usize> = 0..=1 << 20;
 const SCORE: RangeInclusive<f64> = 0.0..=10.0;
 /// Frames a second.
 const FPS: RangeInclusive<usize> = 1..=120;
+/// Parts of a picture with prompts of their own.
+const REGIONS: RangeInclusive<usize> = 0..=16;
+/// Weight of such a part.
+const REGION_STRENGTH: RangeInclusive<f64> = 0.0..=10.0;
+/// Pixels of a picture whose noise stands in another's.
+const SEED_SIDE: RangeInclusive<usize> = 8..=1 << 14;
 /// Shares.
 pub(super) const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
@@ -140,11 +146,7 @@ impl ValidRequest {
     /// The request for `count` of its pictures, from its `first` on.
     #[must_use]
     pub fn pictures(&self, first: usize, count: usize) -> Self {
-        Self(ImageRequest {
-            seed: self.seed.wrapping_add(first as u64),
-            batch: count,
-            ..self.0.clone()
-        })
+        Self(self.0.pictures(first, count))
     }
 }
 
@@ -205,6 +207,7 @@ impl ImageRequest {
             }
         }
         self.check_references(info, limits)?;
+        self.check_wording()?;
         self.check_controls(info, limits)?;
         self.check_purpose(info)?;
         if let Some(highres) = &self.highres {
@@ -429,6 +432,41 @@ impl ImageRequest {
         if last && given(|video| video.frames < 2) {
             let message = "one frame cannot be first and last";
             return Err(InvalidRequest::new("frames", message));
+        }
+        Ok(())
+    }
+
+    fn check_wording(&self) -> Result<(), InvalidRequest> {
+        let count = self.regions.len();
+        within("regions", "the number of regions", count, REGIONS)?;
+        for region in &self.regions {
+            let strength = region.strength;
+            within("regions", "a region's strength", strength, REGION_STRENGTH)?;
+            for share in [region.left, region.top, region.width, region.height] {
+                within("regions", "a region's side", share, SHARE)?;
+            }
+        }
+        let regions = self.regions.iter().map(|region| &region.prompt);
+        let each = self.each.iter();
+        let each = each.flat_map(|one| [&one.prompt, &one.negative_prompt]);
+        if regions
+            .chain(each)
+            .any(|text| text.len() > MAX_PROMPT_BYTES)
+        {
+            return Err(InvalidRequest::new(
+                "prompt",
+                format!("a prompt is longer than {MAX_PROMPT_BYTES} bytes"),
+            ));
+        }
+        within(
+            "variation",
+            "the variation's strength",
+            self.noise.variation,
+            SHARE,
+        )?;
+        let (width, height) = self.noise.from_size.unwrap_or((self.width, self.height));
+        for side in [width, height] {
+            within("seed_size", "a side of the seed's size", side, SEED_SIDE)?;
         }
         Ok(())
     }

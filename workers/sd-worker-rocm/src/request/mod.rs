@@ -7,6 +7,7 @@
 //! | [`limits`] | what is too much, and the one check of a request                                         |
 //! | [`seed`]   | random seeds                                                                             |
 //! | [`tuning`] | finer settings of sampling                                                               |
+//! | [`wording`]| styles, drawn prompts, regions                                                           |
 //!
 //! Command line and HTTP interfaces fill [`RequestFields`]; [`RequestFields::build`] makes an [`ImageRequest`] of them,
 //! and [`ImageRequest::valid`] a [`ValidRequest`], which is all that a pipeline takes.
@@ -17,9 +18,11 @@ pub mod limits;
 pub mod seed;
 pub mod tuning;
 mod types;
+pub mod wording;
 
 pub use fields::{InitFields, InterfaceDefaults, RequestFields, VideoFields};
 pub use highres::{Highres, HighresFields};
 pub use limits::{InvalidRequest, Limits, ValidRequest};
 pub use tuning::Tuning;
 pub use types::{Control, ControlMode, ImageRequest, Init, MicroConditions, VideoRequest};
+pub use wording::{Drawn, Library, NoiseChange, PicturePrompt, RegionPrompt, Wording};

@@ -2,6 +2,7 @@
 
 use super::highres::Highres;
 use super::tuning::Tuning;
+use super::wording::{NoiseChange, PicturePrompt, RegionPrompt};
 use crate::editing::Editing;
 use crate::lora::Lora;
 use crate::rng::RngKind;
@@ -169,6 +170,12 @@ pub struct VideoRequest {
 pub struct ImageRequest {
     /// What to paint; `(words:1.2)` weights, `BREAK` starts a new chunk.
     pub prompt: String,
+    /// Parts of the picture with prompts of their own.
+    pub regions: Vec<RegionPrompt>,
+    /// Whether `[a:b:10]`, `[a|b]` and `AND` change prompts, as web UIs have them.
+    pub scheduled_prompts: bool,
+    /// Prompts of each picture, where they differ; the first one's are those of the request.
+    pub each: Vec<PicturePrompt>,
     /// What to keep away from; needs a guidance above 1.
     pub negative_prompt: String,
     /// Pixels; a multiple of 8.
@@ -191,6 +198,8 @@ pub struct ImageRequest {
     pub seed: u64,
     /// Whose random numbers.
     pub rng: RngKind,
+    /// How the noise differs from the seeds'.
+    pub noise: NoiseChange,
     /// Number of pictures.
     pub batch: usize,
     /// Layers of the CLIP text encoder left out at its end, as web UIs count: 1 leaves none out, 0 is the model's own
@@ -231,6 +240,9 @@ impl Default for ImageRequest {
     fn default() -> Self {
         Self {
             prompt: String::new(),
+            regions: Vec::new(),
+            scheduled_prompts: true,
+            each: Vec::new(),
             negative_prompt: String::new(),
             width: 512,
             height: 512,
@@ -242,6 +254,7 @@ impl Default for ImageRequest {
             schedule: None,
             seed: 0,
             rng: RngKind::default(),
+            noise: NoiseChange::default(),
             batch: 1,
             clip_skip: 0,
             eta: None,
@@ -266,6 +279,58 @@ impl ImageRequest {
     /// Frames of each of its videos; pictures have one.
     pub fn frames(&self) -> usize {
         self.video.as_ref().map_or(1, |video| video.frames)
+    }
+
+    /// The seed of a picture, and that of its variation; pictures of a variation share their seed.
+    pub fn seeds_of(&self, picture: usize) -> (u64, Option<u64>) {
+        let step = picture as u64;
+        match self.noise.variation != 0.0 {
+            true => {
+                let variation = self.noise.variation_seed.unwrap_or(0);
+                (self.seed, Some(variation.wrapping_add(step)))
+            }
+            false => (self.seed.wrapping_add(step), None),
+        }
+    }
+
+    /// The request in parts of one prompt each, in their order.
+    pub fn of_one_prompt(&self) -> Vec<Self> {
+        let mut parts = Vec::new();
+        let mut from = 0;
+        while from < self.batch {
+            let own = self.each.get(from);
+            let same = |at: &usize| self.each.get(*at) == own;
+            let to = (from..self.batch)
+                .find(|at| !same(at))
+                .unwrap_or(self.batch);
+            let part = self.pictures(from, to - from);
+            parts.push(Self {
+                each: Vec::new(),
+                ..part
+            });
+            from = to;
+        }
+        parts
+    }
+
+    /// The request for `count` of its pictures, from its `first` on.
+    #[must_use]
+    pub fn pictures(&self, first: usize, count: usize) -> Self {
+        let (seed, variation) = self.seeds_of(first);
+        let each: Vec<PicturePrompt> = self.each.iter().skip(first).take(count).cloned().collect();
+        let mut part = Self {
+            seed,
+            batch: count,
+            ..self.clone()
+        };
+        part.noise.variation_seed = variation.or(self.noise.variation_seed);
+        if let Some(own) = each.first().cloned() {
+            part.prompt = own.prompt;
+            part.negative_prompt = own.negative_prompt;
+            part.loras = own.loras;
+        }
+        part.each = each;
+        part
     }
 
     /// The schedule that is followed.

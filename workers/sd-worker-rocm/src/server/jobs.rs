@@ -5,6 +5,7 @@ use super::controls::ControlBody;
 use super::editing::EditingBody;
 use super::highres::HighresBody;
 use super::request::Upload;
+use super::wording::WordingBody;
 use super::{pictures, App, ImageWorker};
 use crate::image_io::{self, to_base64, Format};
 use crate::jobs::{Job, State as JobState};
@@ -126,6 +127,8 @@ pub(super) struct Body {
     video_format: Option<String>,
     #[serde(default)]
     controls: Vec<ControlBody>,
+    #[serde(flatten)]
+    wording: WordingBody,
     /// Pictures in base64 that the prompt speaks of.
     #[serde(default)]
     references: Vec<String>,
@@ -230,6 +233,8 @@ impl App {
         let rng = body.rng.as_deref().map(RngKind::from_name).transpose();
         let fields = RequestFields {
             prompt: body.prompt,
+            noise: body.wording.noise(),
+            wording: self.wording(body.wording).await?,
             negative_prompt: body.negative_prompt,
             width: body.width,
             height: body.height,

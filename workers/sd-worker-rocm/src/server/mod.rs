@@ -33,6 +33,7 @@ pub mod request;
 mod saved_jobs;
 pub mod sdapi;
 mod served;
+mod wording;
 
 pub use crate::request::Limits;
 pub use control_folders::ControlFolders;
@@ -40,6 +41,7 @@ pub use devices::ServedDevice;
 pub use loras::LoraFolders;
 
 use crate::jobs::JobQueue;
+use crate::request::Library;
 use crate::upscale::UpscalerFolders;
 use keeper::Keeper;
 use sdapi::state::WebUi;
@@ -56,6 +58,8 @@ pub struct ServerOptions {
     pub aliases: Vec<String>,
     /// What is too much.
     pub limits: Limits,
+    /// Styles and wildcards.
+    pub library: Library,
     /// Where LoRAs are found.
     pub loras: LoraFolders,
     /// Where ControlNets are found.

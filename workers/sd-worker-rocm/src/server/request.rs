@@ -25,8 +25,9 @@ impl App {
         let info = self.queue().info();
         let preview_every = fields.preview_every.unwrap_or(self.options().preview_every);
         fields.preview_every = Some(preview_every);
-        let mut request = fields.build(&info.defaults, interface)?;
-        for lora in &mut request.loras {
+        let mut request = fields.build_with(&info.defaults, interface, &self.options().library)?;
+        let each = request.each.iter_mut().flat_map(|one| &mut one.loras);
+        for lora in request.loras.iter_mut().chain(each) {
             *lora = self.options().loras.find(lora)?;
         }
         Ok(request.valid(info, limits)?)

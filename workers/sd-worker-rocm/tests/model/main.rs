@@ -24,6 +24,7 @@ mod packed;
 mod parity;
 mod pipeline;
 mod pipelines;
+mod prompts;
 mod small;
 mod stored;
 mod unets;

@@ -24,3 +24,4 @@ mod saved;
 mod support;
 mod web_ui;
 mod web_ui_routes;
+mod wording;

@@ -197,7 +197,7 @@ impl BatchArgs {
             let bytes = match generated.videos.get(i) {
                 Some(video) => video.clone(),
                 None => {
-                    let parameters = Parameters::of(&request, *seed, info).to_string();
+                    let parameters = Parameters::of(&request, i, info).to_string();
                     image_io::encode(image, format, self.quality, Some(&parameters))?
                 }
             };

@@ -5,7 +5,7 @@
 //! half goes through the same products; those of the batch may be others in their last bits, as larger products are
 //! cut into other tiles.
 
-use super::run::{Evaluate, Part, Prompts, Setting};
+use super::run::{Composition, Evaluate, Part, Prompts, Setting};
 use super::Denoiser;
 use crate::sampling::{Guidance, NoiseLevel};
 use candle_core::{Device, Result as CandleResult, Tensor};
@@ -36,6 +36,72 @@ enum How {
     InTurn([Box<dyn Evaluate>; 2]),
     /// The negative prompt elsewhere, the prompt here.
     AtOnce(Elsewhere, Box<dyn Evaluate>),
+    /// Several prompts one after the other, each with its share of their sum.
+    Composed(Composed),
+}
+
+struct Composed {
+    parts: Vec<(Box<dyn Evaluate>, Tensor)>,
+    /// The negative prompt, if anything asks for it, with its share.
+    negative: Option<(Box<dyn Evaluate>, Option<Tensor>)>,
+}
+
+impl Composed {
+    fn new(
+        denoiser: &mut Denoiser,
+        setting: &Setting,
+        composition: &Composition,
+        is_guided: bool,
+        latents: &[usize],
+    ) -> Result<Self> {
+        let mut parts = Vec::new();
+        for (text, share) in &composition.parts {
+            let setting = Setting {
+                positive: text,
+                composition: None,
+                ..*setting
+            };
+            let part = denoiser.evaluation(&setting, Prompts::Positive, latents)?;
+            parts.push((part, share.clone()));
+        }
+        let share = composition.negative.clone();
+        let negative = match is_guided || share.is_some() {
+            true => {
+                let negative = denoiser.evaluation(setting, Prompts::Negative, latents)?;
+                Some((negative, share))
+            }
+            false => None,
+        };
+        Ok(Self { parts, negative })
+    }
+
+    /// The negative prompt's prediction, if there is one, and that of all prompts together.
+    fn evaluate(
+        &self,
+        x: &Tensor,
+        level: &NoiseLevel,
+        part: Part,
+    ) -> CandleResult<(Option<Tensor>, Tensor)> {
+        let ask = |(negative, share): &(Box<dyn Evaluate>, Option<Tensor>)| {
+            CandleResult::Ok((negative.evaluate(x, level, part)?, share.clone()))
+        };
+        let negative = self.negative.as_ref().map(ask).transpose()?;
+        let mut sum = match &negative {
+            Some((negative, Some(share))) => Some(negative.broadcast_mul(share)?),
+            _ => None,
+        };
+        for (one, share) in &self.parts {
+            let one = one.evaluate(x, level, part)?.broadcast_mul(share)?;
+            sum = Some(match sum {
+                Some(sum) => (sum + one)?,
+                None => one,
+            });
+        }
+        match sum {
+            Some(sum) => Ok((negative.map(|(negative, _)| negative), sum)),
+            None => candle_core::bail!("a composition of no prompts"),
+        }
+    }
 }
 
 impl Run {
@@ -50,6 +116,12 @@ impl Run {
         latents: &[usize],
     ) -> Result<Self> {
         let guidance = denoiser.guidance(setting.request);
+        if let Some(composition) = setting.composition {
+            let is_guided = guidance.is_some();
+            let composed = Composed::new(denoiser, setting, composition, is_guided, latents)?;
+            let how = How::Composed(composed);
+            return Ok(Self { guidance, how });
+        }
         let mut evaluation = |prompts| denoiser.evaluation(setting, prompts, latents);
         let how = match (guidance, halves) {
             (None, _) => How::One(evaluation(Prompts::Positive)?),
@@ -76,10 +148,11 @@ impl Run {
     /// If a device fails.
     pub fn output(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
         let Some(guidance) = &self.guidance else {
-            let How::One(only) = &self.how else {
-                candle_core::bail!("conditions without guidance")
+            return match &self.how {
+                How::One(only) => only.evaluate(x, level, part),
+                How::Composed(all) => Ok(all.evaluate(x, level, part)?.1),
+                _ => candle_core::bail!("conditions without guidance"),
             };
-            return only.evaluate(x, level, part);
         };
         match &self.how {
             How::One(both) => {
@@ -102,6 +175,10 @@ impl Run {
                 let (negative, positive) = (negative?, positive?);
                 guidance.combine(&negative.to_device(x.device())?, &positive)
             }
+            How::Composed(all) => match all.evaluate(x, level, part)? {
+                (Some(negative), positive) => guidance.combine(&negative, &positive),
+                (None, _) => candle_core::bail!("guidance without a negative prompt"),
+            },
         }
     }
 }

@@ -7,7 +7,7 @@ pub mod transformer;
 pub mod unet;
 
 pub use guided::{Halves, Run};
-pub use run::{Conditions, Part, Setting};
+pub use run::{Composition, Conditions, Part, Setting};
 
 use crate::models::change::Change;
 use crate::pipeline::families::VideoTraits;

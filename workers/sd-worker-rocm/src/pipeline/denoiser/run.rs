@@ -39,6 +39,8 @@ pub struct Setting<'a> {
     pub positive: &'a Encoded,
     /// The negative prompt.
     pub negative: &'a Encoded,
+    /// Several prompts in the place of [`Self::positive`].
+    pub composition: Option<&'a Composition>,
     /// Channels that some networks want behind the latents, `(1, channels, height, width)`: mask and masked picture for
     /// inpainting, the picture for instructions, depths.
     pub channels: Option<&'a Tensor>,
@@ -73,6 +75,33 @@ impl Setting<'_> {
     }
 }
 
+/// Several prompts whose predictions are added.
+#[derive(Debug, Clone)]
+pub struct Composition {
+    /// Prompts, each with its share of the sum: `(1, 1, height, width)`, or 1 for both.
+    pub parts: Vec<(Encoded, Tensor)>,
+    /// The negative prompt's share, if it has one.
+    pub negative: Option<Tensor>,
+}
+
+impl Composition {
+    /// The same on another device.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn to_device(&self, device: &Device) -> CandleResult<Self> {
+        let parts = self.parts.iter();
+        Ok(Self {
+            parts: parts
+                .map(|(text, share)| Ok((text.to_device(device)?, share.to_device(device)?)))
+                .collect::<CandleResult<_>>()?,
+            negative: (self.negative.as_ref())
+                .map(|share| share.to_device(device))
+                .transpose()?,
+        })
+    }
+}
+
 /// What a request's prompts are for its networks, on the networks' device.
 #[derive(Debug, Clone)]
 pub struct Conditions {
@@ -80,6 +109,8 @@ pub struct Conditions {
     pub positive: Encoded,
     /// The negative prompt.
     pub negative: Encoded,
+    /// As [`Setting::composition`].
+    pub composition: Option<Composition>,
     /// As [`Setting::channels`].
     pub channels: Option<Tensor>,
     /// As [`Setting::references`].
@@ -98,6 +129,9 @@ impl Conditions {
         Ok(Self {
             positive: self.positive.to_device(device)?,
             negative: self.negative.to_device(device)?,
+            composition: (self.composition.as_ref())
+                .map(|several| several.to_device(device))
+                .transpose()?,
             channels: channels.map(|x| x.to_device(device)).transpose()?,
             references: (self.references.iter())
                 .map(|x| x.to_device(device))
@@ -112,6 +146,7 @@ impl Conditions {
             request,
             positive: &self.positive,
             negative: &self.negative,
+            composition: self.composition.as_ref(),
             channels: self.channels.as_ref(),
             references: &self.references,
             ends: &self.ends,
