@@ -318,10 +318,19 @@ impl<'a> Index<'a> {
         if let Some(tensor) = tensor(target.layer.clone()) {
             return Some(vec![(tensor, 1)]);
         }
-        transformer::from_original(&target.layer)?
-            .into_iter()
-            .map(|(layer, share)| Some((tensor(layer)?, share)))
-            .collect()
+        // Some models have no list there.
+        let single = target.layer.strip_suffix("_to_out_0");
+        if let Some(tensor) = single.and_then(|layer| tensor(format!("{layer}_to_out"))) {
+            return Some(vec![(tensor, 1)]);
+        }
+        let candidates = transformer::from_original(&target.layer).into_iter();
+        let mut candidates = candidates.chain(transformer::from_sandwich(&target.layer));
+        candidates.find_map(|layers| {
+            let found = layers
+                .into_iter()
+                .map(|(layer, share)| Some((tensor(layer)?, share)));
+            found.collect()
+        })
     }
 }
 

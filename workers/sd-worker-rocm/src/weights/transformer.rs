@@ -285,6 +285,49 @@ pub fn from_original(layer: &str) -> Option<Vec<(String, usize)>> {
     })
 }
 
+/// The same of Lumina 2's and Z-Image's originals, which have many names in common: what a layer is in each.
+pub fn from_sandwich(layer: &str) -> Vec<Vec<(String, usize)>> {
+    let part = ["layers_", "noise_refiner_", "context_refiner_"];
+    let block = part.iter().find_map(|part| {
+        let (number, rest) = layer.strip_prefix(part)?.split_once('_')?;
+        Some((format!("{part}{number}_"), rest))
+    });
+    let one = |name: String| vec![(name, 1)];
+    let Some((block, rest)) = block else {
+        let (lumina, z_image) = match layer {
+            "cap_embedder_1" => ("time_caption_embed_caption_embedder_1", ""),
+            "t_embedder_mlp_0" => ("time_caption_embed_timestep_embedder_linear_1", ""),
+            "t_embedder_mlp_2" => ("time_caption_embed_timestep_embedder_linear_2", ""),
+            "x_embedder" => ("", "all_x_embedder_2-1"),
+            "final_layer_linear" => ("norm_out_linear_2", "all_final_layer_2-1_linear"),
+            "final_layer_adaLN_modulation_1" => (
+                "norm_out_linear_1",
+                "all_final_layer_2-1_adaLN_modulation_1",
+            ),
+            _ => return Vec::new(),
+        };
+        return vec![one(lumina.to_string()), one(z_image.to_string())];
+    };
+    let stacked = |attention: &str, queries: usize| {
+        let shares = [("q", queries), ("k", 1), ("v", 1)];
+        let name = |part| format!("{block}{attention}_to_{part}");
+        shares.map(|(part, share)| (name(part), share)).to_vec()
+    };
+    match rest {
+        // Lumina 2 has three heads of queries for one of keys and values.
+        "attention_qkv" => vec![stacked("attn", 3), stacked("attention", 1)],
+        "attention_out" => vec![
+            one(format!("{block}attn_to_out_0")),
+            one(format!("{block}attention_to_out_0")),
+        ],
+        "adaLN_modulation_1" => vec![one(format!("{block}norm1_linear"))],
+        _ => match rest.strip_prefix("feed_forward_w") {
+            Some(number) => vec![one(format!("{block}feed_forward_linear_{number}"))],
+            None => Vec::new(),
+        },
+    }
+}
+
 /// FLUX.1's tensors under diffusers' names.
 pub fn flux(file: &Weights) -> Weights {
     match file.contains("img_in.weight") {

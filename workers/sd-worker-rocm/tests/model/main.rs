@@ -15,6 +15,7 @@ mod hashed;
 mod highres;
 mod language;
 mod language_files;
+mod language_loras;
 mod language_pipelines;
 mod language_transformers;
 mod lora;
