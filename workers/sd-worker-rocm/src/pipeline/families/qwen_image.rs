@@ -62,6 +62,9 @@ const ONE: Show = Show {
     },
 };
 
+/// Most pictures to look at; the later models were made for three.
+const MOST: usize = 8;
+
 /// How the later ones are shown several.
 const SEVERAL: Show = Show {
     around: ["Picture {}: <|vision_start|>", "<|vision_end|>"],
@@ -163,8 +166,8 @@ impl TransformerFamily for QwenFamily {
         match self.looks {
             Looks::Nothing => 0..=0,
             Looks::One => 1..=1,
-            Looks::Several => 1..=usize::MAX,
-            Looks::Any => 0..=usize::MAX,
+            Looks::Several => 1..=MOST,
+            Looks::Any => 0..=MOST,
         }
     }
 
