@@ -123,6 +123,8 @@ pub struct ModelInfo {
     pub family: Family,
     /// Its denoiser takes mask and masked picture as conditions.
     pub inpainting: bool,
+    /// Whether brackets in prompts are weights, unless a request says otherwise; if not, they are text.
+    pub prompt_weights: bool,
     /// How many pictures to look at a request must and may have.
     pub references: RangeInclusive<usize>,
     /// What it is trained for.

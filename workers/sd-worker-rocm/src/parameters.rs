@@ -102,6 +102,9 @@ impl Parameters {
         if let Some(eta) = request.eta {
             settings.push(("Eta", eta.to_string()));
         }
+        if let Some(weights) = request.prompt_weights {
+            settings.push(("Prompt weights", weights.to_string()));
+        }
         if request.true_guidance != 1.0 {
             settings.push(("True CFG scale", request.true_guidance.to_string()));
         }

@@ -30,6 +30,11 @@ pub struct RequestArgs {
     #[command(flatten)]
     wording: WordingArgs,
 
+    /// Whether brackets in prompts are weights (true) or text (false); without it models with a UNet and Stable Diffusion
+    /// 3 weight them.
+    #[arg(long, value_name = "BOOL")]
+    prompt_weights: Option<bool>,
+
     /// Pixels, a multiple of 8.
     #[arg(long, short = 'W', value_name = "N")]
     width: Option<usize>,
@@ -337,6 +342,7 @@ impl RequestArgs {
         let fields = RequestFields {
             prompt: prompt.to_string(),
             wording: self.wording.wording()?,
+            prompt_weights: self.prompt_weights,
             negative_prompt: Some(self.negative_prompt.clone()),
             width: self.width,
             height: self.height,

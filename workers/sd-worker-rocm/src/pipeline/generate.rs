@@ -270,6 +270,7 @@ impl Pipeline {
         let prompts = phases.texts();
         let prompts = prompts.map(|(text, negative)| Prompt {
             text,
+            weighted: request.prompt_weights.unwrap_or(self.info.prompt_weights),
             negative,
             pictures: &request.references,
             keep_size: request.keep_reference_size,

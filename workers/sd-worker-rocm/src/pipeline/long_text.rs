@@ -14,7 +14,7 @@ use crate::prompt::tokenizer::library_tokenizer;
 use crate::prompt::{parse, Segment};
 use crate::weights::folder::Folder;
 use crate::weights::{language, packed, Weights};
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use candle_transformers::models::t5::Config as T5Config;
 use serde_json::{json, Value};
 use std::path::Path;
@@ -315,19 +315,32 @@ impl LongText {
         })
     }
 
-    /// `(1, tokens, width)`, f32. Weights in brackets do not count: these models take prompts as they are.
+    /// `(1, tokens, width)`, f32.
     ///
     /// # Errors
-    /// For prompts that cannot be tokenised, and if the device fails.
+    /// For prompts that cannot be tokenised, for weights where the model takes none, and if the device fails.
     pub fn encode(&mut self, prompt: &Prompt, device: &Device) -> Result<Tensor> {
-        let text: String = parse(prompt.text)
+        let segments = match prompt.weighted {
+            true => parse(prompt.text),
+            false => vec![Segment::Text(prompt.text.to_string(), 1.0)],
+        };
+        let weighted = |segment: &Segment| matches!(segment, Segment::Text(_, w) if *w != 1.0);
+        let weighted = segments.iter().any(weighted);
+        let segments: Vec<(String, f32)> = segments
             .into_iter()
             .map(|segment| match segment {
-                Segment::Text(text, _) => text,
-                Segment::Break => " ".to_string(),
+                Segment::Text(text, weight) => (text, weight),
+                Segment::Break => (" ".to_string(), 1.0),
             })
             .collect();
+        let text: String = segments.iter().map(|(text, _)| text.as_str()).collect();
         let (module, tokenizer, length, padding, pad, end) = match self {
+            Self::Language(_) if weighted => {
+                return Err(Error::Usage(
+                    "this model's text encoder takes no weights in prompts; leave prompt_weights out, so that brackets are text"
+                        .to_string(),
+                ))
+            }
             Self::Language(language) => return language.encode(&text, prompt),
             Self::T5 {
                 module,
@@ -338,32 +351,58 @@ impl LongText {
                 end,
             } => (module, tokenizer, *length, *padding, *pad, *end),
         };
-        let encoding = tokenizer
-            .encode(text, true)
-            .map_err(|e| Error::Usage(format!("the prompt cannot be tokenised: {e}")))?;
-        let mut ids = encoding.get_ids().to_vec();
-        if ids.len() > length {
-            ids.truncate(length - 1);
-            ids.push(end);
+        let failed = |e| Error::Usage(format!("the prompt cannot be tokenised: {e}"));
+        let mut tokens: Vec<(u32, f32)> = Vec::new();
+        if weighted {
+            for (text, weight) in segments {
+                let encoding = tokenizer.encode(text, false).map_err(failed)?;
+                tokens.extend(encoding.get_ids().iter().map(|id| (*id, weight)));
+            }
+            tokens.push((end, 1.0));
+        } else {
+            let encoding = tokenizer.encode(text, true).map_err(failed)?;
+            tokens.extend(encoding.get_ids().iter().map(|id| (*id, 1.0)));
         }
-        let (seen, filled) = match padding {
-            Padding::Full => (length, length),
-            Padding::One => (ids.len(), length.min(ids.len() + 1)),
-            Padding::Unseen => (ids.len(), length),
-            Padding::Zeros => (ids.len(), ids.len()),
+        if tokens.len() > length {
+            tokens.truncate(length - 1);
+            tokens.push((end, 1.0));
+        }
+        let used = tokens.len();
+        let (unseen, count) = match padding {
+            Padding::Full => (false, length),
+            Padding::One => (true, length.min(used + 1)),
+            Padding::Unseen => (true, length),
+            Padding::Zeros => (true, used),
         };
-        ids.resize(filled, pad);
+        tokens.resize(count, (pad, 1.0));
         let network = module.network()?;
-        let encode = || {
-            let tokens = ids.len();
-            let ids = Tensor::from_vec(ids, (1, tokens), device)?;
+        let encode = |ids: Vec<u32>, used: usize| {
+            let seen = if unseen { used } else { count };
+            let ids = Tensor::from_vec(ids, (1, count), device)?;
             let rows = network.forward_seeing(&ids, seen)?.to_dtype(DType::F32)?;
             match padding {
-                Padding::Zeros => rows.pad_with_zeros(1, 0, length - tokens),
+                Padding::Zeros => rows.pad_with_zeros(1, 0, length - count),
                 Padding::Full | Padding::One | Padding::Unseen => Ok(rows),
             }
         };
-        encode().map_err(Error::candle("encoding the prompt"))
+        let (ids, weights): (Vec<u32>, Vec<f32>) = tokens.into_iter().unzip();
+        let text = || -> CandleResult<Tensor> {
+            let text = encode(ids, used)?;
+            if !weighted {
+                return Ok(text);
+            }
+            // As ComfyUI weights: away from what an empty prompt says in the same place.
+            let mut nothing = vec![pad; count];
+            nothing[0] = end;
+            let nothing = encode(nothing, 1)?;
+            // What is behind the encoder's rows is zero in both.
+            let mut weights = weights;
+            weights.resize(text.dim(1)?, 1.0);
+            let count = weights.len();
+            let weights = Tensor::from_vec(weights, (1, count, 1), device)?;
+            &nothing + (text - &nothing)?.broadcast_mul(&weights)?
+        };
+        text().map_err(Error::candle("encoding the prompt"))
     }
 
     /// Names of the tensors.

@@ -98,12 +98,13 @@ impl Tower {
         })
     }
 
-    fn chunks(&self, prompt: &str) -> Result<Vec<Chunk>> {
+    fn chunks(&self, prompt: &Prompt) -> Result<Vec<Chunk>> {
         let options = ChunkOptions {
             length: self.length,
+            weights: prompt.weighted,
             ..ChunkOptions::default()
         };
-        chunk(prompt, &self.tokenizer, options)
+        chunk(prompt.text, &self.tokenizer, options)
     }
 
     /// `(1, tokens, width)` and `(1, pooled width)`, f32; `None` if it was stopped.
@@ -196,6 +197,8 @@ impl Encoded {
 pub struct Prompt<'a> {
     /// The text.
     pub text: &'a str,
+    /// Whether brackets in it are weights; if not, they are text.
+    pub weighted: bool,
     /// Whether it is the negative prompt.
     pub negative: bool,
     /// Pictures that encoders which see are shown.
@@ -207,6 +210,7 @@ pub struct Prompt<'a> {
 #[derive(Debug, Clone, PartialEq)]
 struct Key {
     prompt: String,
+    weighted: bool,
     negative: bool,
     /// Of the pictures, where they are looked at.
     pictures: Vec<(u32, u32, u64)>,
@@ -337,7 +341,7 @@ impl TextStage {
         let mut longest = 1;
         for tower in &self.towers {
             for prompt in prompts {
-                longest = longest.max(tower.chunks(prompt.text)?.len());
+                longest = longest.max(tower.chunks(prompt)?.len());
             }
         }
         if prompts.len() * longest > MOST_CHUNKS {
@@ -365,6 +369,7 @@ impl TextStage {
     ) -> Result<Option<Encoded>> {
         let key = Key {
             prompt: prompt.text.to_string(),
+            weighted: prompt.weighted,
             negative: prompt.negative,
             keep_size: prompt.keep_size,
             pictures: match self.long.iter().any(LongText::sees) {
@@ -382,7 +387,7 @@ impl TextStage {
         let mut towers = Vec::new();
         let mut pooled = Vec::new();
         for tower in &mut self.towers {
-            let mut chunks = tower.chunks(prompt.text)?;
+            let mut chunks = tower.chunks(prompt)?;
             pad_to(&mut chunks, length, &tower.tokenizer);
             let Some((text, last)) = tower.encode(&chunks, skip, stop)? else {
                 return Ok(None);

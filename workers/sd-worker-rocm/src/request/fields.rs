@@ -152,6 +152,8 @@ pub struct RequestFields {
     pub prompt: String,
     /// How prompts come about.
     pub wording: Wording,
+    /// Whether brackets in prompts are weights.
+    pub prompt_weights: Option<bool>,
     /// The negative prompt.
     pub negative_prompt: Option<String>,
     /// Pixels.
@@ -268,6 +270,7 @@ impl RequestFields {
         let mut request = ImageRequest {
             prompt: prompts.first.prompt,
             regions,
+            prompt_weights: self.prompt_weights,
             scheduled_prompts: self.wording.scheduled.unwrap_or(true),
             each: prompts.each,
             negative_prompt: prompts.first.negative_prompt,

@@ -176,6 +176,8 @@ pub struct ImageRequest {
     pub scheduled_prompts: bool,
     /// Prompts of each picture, where they differ; the first one's are those of the request.
     pub each: Vec<PicturePrompt>,
+    /// Whether brackets in prompts are weights; if not, they are text; `None` is the model's own way.
+    pub prompt_weights: Option<bool>,
     /// What to keep away from; needs a guidance above 1.
     pub negative_prompt: String,
     /// Pixels; a multiple of 8.
@@ -243,6 +245,7 @@ impl Default for ImageRequest {
             regions: Vec::new(),
             scheduled_prompts: true,
             each: Vec::new(),
+            prompt_weights: None,
             negative_prompt: String::new(),
             width: 512,
             height: 512,

@@ -38,6 +38,38 @@ fn a_negative_prompt_beside_the_condition() {
 }
 
 #[test]
+fn brackets_are_text_unless_they_are_to_be_weights() {
+    let p = Pipelines::of("flux");
+    let mut pipeline = open(&p, "dev");
+    p.check_with(&mut pipeline, "brackets", |_| ());
+    p.check_with(&mut pipeline, "weights", |request| {
+        request.prompt_weights = Some(true);
+    });
+    let request = p.request("weights");
+    assert!(off(&p, &mut pipeline, "weights", &request) > 3);
+    // Weights of 1 are none.
+    let mut request = ImageRequest {
+        prompt: request.prompt.replace(":3.0", ":1.0"),
+        prompt_weights: Some(true),
+        ..request
+    };
+    assert!(off(&p, &mut pipeline, "weights", &request) > 3);
+    let weighted = pipeline
+        .draw(&request, &mut go_on)
+        .unwrap()
+        .images
+        .remove(0);
+    request.prompt = request.prompt.replace(['(', ')'], "").replace(":1.0", "");
+    request.prompt_weights = None;
+    let plain = pipeline
+        .draw(&request, &mut go_on)
+        .unwrap()
+        .images
+        .remove(0);
+    assert_eq!(apart(&weighted, &plain), 0);
+}
+
+#[test]
 fn every_schedule_of_schnell() {
     let mut p = Pipelines::of("flux");
     let mut seen = Vec::new();

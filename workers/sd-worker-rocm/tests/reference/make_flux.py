@@ -48,6 +48,15 @@ def negative():
     pipe = model('dev', FluxPipeline, transformer=transformer(), **parts())
     draw('true_cfg', 'dev', pipe, asked(guidance=3.5, negative_prompt='blue'), guidance_scale=3.5, negative_prompt='blue', true_cfg_scale=2.5)
     draw('brackets', 'dev', pipe, asked(guidance=3.5, prompt='a (red:1.4) [door]'), guidance_scale=3.5)
+    # Weights of T5's tokens as ComfyUI has them; CLIP's pooled text knows none.
+    inside = 40 * 'red velvet '
+    text, pooled, _ = pipe.encode_prompt(f'a {inside}door', None, max_sequence_length=512)
+    empty, _, _ = pipe.encode_prompt('', None, max_sequence_length=512)
+    weights = torch.ones(1, 512, 1)
+    weights[:, 2:2 + len(inside)] = 3.0
+    text = empty + (text - empty) * weights
+    image = pipe(prompt_embeds=text, pooled_prompt_embeds=pooled, height=32, width=48, num_inference_steps=3, generator=seeded(7), guidance_scale=3.5).images[0]
+    keep('weights', 'dev', image, **asked(guidance=3.5, prompt=f'a ({inside}:3.0)door'))
 
 
 def schnell():

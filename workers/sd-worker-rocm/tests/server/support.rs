@@ -378,6 +378,7 @@ pub fn info() -> ModelInfo {
         name: "painter".to_string(),
         family: Family::Sd1,
         inpainting: false,
+        prompt_weights: true,
         references: 0..=0,
         purpose: Purpose::Pictures,
         refined: false,

@@ -187,6 +187,12 @@ pub trait TransformerFamily: Debug + Send + Sync {
         request.guidance
     }
 
+    /// Whether brackets in prompts are weights, as web UIs have it, unless a request says otherwise; diffusers' pipelines
+    /// take them as text.
+    fn prompt_weights(&self) -> bool {
+        false
+    }
+
     /// How many pictures to look at a request must and may have.
     fn references(&self) -> RangeInclusive<usize> {
         0..=0

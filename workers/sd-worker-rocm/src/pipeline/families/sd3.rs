@@ -92,6 +92,10 @@ impl TransformerFamily for Sd3Config {
         schedule.with_spacing(Spacing::Linspace)
     }
 
+    fn prompt_weights(&self) -> bool {
+        true
+    }
+
     fn build(&self, vb: VarBuilder) -> CandleResult<Arc<dyn Network>> {
         Ok(Arc::new(Sd3::new(vb, self)?))
     }

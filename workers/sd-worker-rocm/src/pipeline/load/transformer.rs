@@ -196,6 +196,7 @@ impl Pipeline {
             name,
             family: family.family(),
             inpainting: family.inpaints(),
+            prompt_weights: family.prompt_weights(),
             references: family.references(),
             purpose: Purpose::Pictures,
             refined: false,

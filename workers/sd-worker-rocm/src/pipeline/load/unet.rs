@@ -251,6 +251,7 @@ impl Pipeline {
             name: model.name,
             family,
             inpainting: input == 2 * output + 1,
+            prompt_weights: true,
             references: 0..=0,
             purpose: model.purpose,
             refined: refiner.is_some(),
