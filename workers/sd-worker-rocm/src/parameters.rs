@@ -140,6 +140,13 @@ impl Parameters {
         if !request.scheduled_prompts {
             settings.push(("Scheduled prompts", "no".to_string()));
         }
+        if !request.ip_adapters.is_empty() {
+            let adapters = request.ip_adapters.iter().map(|adapter| {
+                let name = adapter.model.to_string_lossy();
+                format!("{}: {}", file_stem(&name), adapter.strength)
+            });
+            settings.push(("IP-Adapters", adapters.collect::<Vec<_>>().join(", ")));
+        }
         settings.push((
             "RNG",
             match request.rng {

@@ -92,6 +92,10 @@ pub struct ModelArgs {
     #[arg(long, value_name = "PATH|REPO")]
     refiner: Option<String>,
 
+    /// The folder of an image encoder for IP-Adapters that have none beside them.
+    #[arg(long, value_name = "DIR")]
+    image_encoder: Option<PathBuf>,
+
     /// A VAE instead of the model's own: file or folder.
     #[arg(long, value_name = "PATH")]
     vae: Option<PathBuf>,
@@ -343,6 +347,7 @@ impl ModelArgs {
             offload: self.offload,
             expand_fp8: self.expand_fp8,
             refiner,
+            image_encoder: self.image_encoder.clone(),
             vae: self.vae.clone(),
             transformer,
             text_encoders: self.text_encoders.clone(),

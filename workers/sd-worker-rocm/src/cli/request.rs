@@ -9,12 +9,14 @@ use crate::info::ModelInfo;
 use crate::lora::Lora;
 use crate::request::fields::DEFAULT_BATCH;
 use crate::request::{
-    Control, ControlMode, HighresFields, InitFields, InterfaceDefaults, Limits, MicroConditions,
-    RequestFields, Tuning, ValidRequest, VideoFields,
+    BlockStrengths, Control, ControlMode, HighresFields, InitFields, InterfaceDefaults, IpAdapter,
+    Limits, MicroConditions, RequestFields, Tuning, ValidRequest, VideoFields,
 };
 use crate::rng::RngKind;
 use crate::upscale::Method;
 use crate::video::VideoFormat;
+use crate::weights::Weights;
+use candle_core::{DType, Device};
 use clap::builder::BoolishValueParser;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -281,6 +283,44 @@ pub struct RequestArgs {
     /// Share of the steps, 0 to 1, at which it ceases to act; 1 if absent.
     #[arg(long, requires = "control_model", value_name = "X")]
     control_end: Vec<f64>,
+
+    /// An IP-Adapter, which makes pictures prompts: a safetensors file; may be given several times, each with its own of
+    /// the other --ip options. Its image encoder lies beside it, or is given with --image-encoder.
+    #[arg(long, value_name = "FILE")]
+    ip_adapter: Vec<PathBuf>,
+
+    /// The picture that it looks at; several with commas between.
+    #[arg(long, requires = "ip_adapter", value_name = "FILE[,FILE]")]
+    ip_image: Vec<String>,
+
+    /// For FaceID: a safetensors file with embeddings of faces, one a row, as a face recogniser makes them.
+    #[arg(
+        long,
+        requires = "ip_adapter",
+        conflicts_with = "ip_image",
+        value_name = "FILE"
+    )]
+    ip_face: Vec<PathBuf>,
+
+    /// How strongly it steers, 0 to 2; 1 if absent.
+    #[arg(long, requires = "ip_adapter", value_name = "X")]
+    ip_strength: Vec<f64>,
+
+    /// Where in the network: all, style, layout, style+layout, or strengths of blocks in JSON.
+    #[arg(long, requires = "ip_adapter", value_name = "BLOCKS")]
+    ip_blocks: Vec<BlockStrengths>,
+
+    /// Where in the picture: what is white.
+    #[arg(long, requires = "ip_adapter", value_name = "FILE")]
+    ip_mask: Vec<PathBuf>,
+
+    /// Share of the steps, 0 to 1, at which it starts to act; 0 if absent.
+    #[arg(long, requires = "ip_adapter", value_name = "X")]
+    ip_start: Vec<f64>,
+
+    /// Share of the steps, 0 to 1, at which it ceases to act; 1 if absent.
+    #[arg(long, requires = "ip_adapter", value_name = "X")]
+    ip_end: Vec<f64>,
 }
 
 fn parse_size(text: &str) -> std::result::Result<(usize, usize), String> {
@@ -383,6 +423,7 @@ impl RequestArgs {
                 .collect::<std::result::Result<_, _>>()
                 .map_err(Error::Usage)?,
             controls: self.controls()?,
+            ip_adapters: self.ip_adapters()?,
             preview_every: None,
         };
         let request = fields.build_with(
@@ -472,6 +513,56 @@ impl RequestArgs {
         });
         controls.collect()
     }
+
+    fn ip_adapters(&self) -> Result<Vec<IpAdapter>> {
+        let count = self.ip_adapter.len();
+        let adapters = self.ip_adapter.iter().enumerate().map(|(i, model)| {
+            let images = match of_one("--ip-image", &self.ip_image, i, count)? {
+                Some(paths) => paths
+                    .split(',')
+                    .map(|path| Ok(image_io::to_rgb(&picture(Path::new(path))?)))
+                    .collect::<Result<_>>()?,
+                None => Vec::new(),
+            };
+            let faces = match of_one("--ip-face", &self.ip_face, i, count)? {
+                Some(path) => faces(&path)?,
+                None => Vec::new(),
+            };
+            let mask = match of_one("--ip-mask", &self.ip_mask, i, count)? {
+                Some(path) => Some(image_io::to_mask(&picture(&path)?)),
+                None => None,
+            };
+            Ok(IpAdapter {
+                faces,
+                strength: of_one("--ip-strength", &self.ip_strength, i, count)?.unwrap_or(1.0),
+                blocks: of_one("--ip-blocks", &self.ip_blocks, i, count)?.unwrap_or_default(),
+                mask,
+                start: of_one("--ip-start", &self.ip_start, i, count)?.unwrap_or(0.0),
+                end: of_one("--ip-end", &self.ip_end, i, count)?.unwrap_or(1.0),
+                ..IpAdapter::new(model.clone(), images)
+            })
+        });
+        adapters.collect()
+    }
+}
+
+/// Embeddings of faces in a file: the rows of its one tensor.
+fn faces(path: &Path) -> Result<Vec<Vec<f32>>> {
+    let bad = |reason: &str| Error::Usage(format!("{}: {reason}", path.display()));
+    let weights = Weights::open(path)?;
+    let names: Vec<&str> = weights.names().collect();
+    let [name] = names[..] else {
+        return Err(bad("there must be one tensor, a face a row"));
+    };
+    let size: usize = weights.shape(name).unwrap_or_default().iter().product();
+    if size == 0 || size > 1 << 16 {
+        return Err(bad("embeddings of faces are some hundred numbers each"));
+    }
+    let rows = weights.load(name, DType::F32, &Device::Cpu)?;
+    let width = rows.dims().last().copied().unwrap_or(size);
+    let rows = rows.reshape((size / width, width));
+    let rows = rows.and_then(|rows| rows.to_vec2());
+    rows.map_err(Error::candle("reading embeddings of faces"))
 }
 
 /// An option's value for one of `count`: its own, or the same for all; none if the option is absent.

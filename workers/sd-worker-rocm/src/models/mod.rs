@@ -9,6 +9,7 @@ pub mod clip_vision;
 pub mod codec;
 pub mod config;
 pub mod controlnet;
+pub mod ip_adapter;
 pub mod language;
 pub mod layers;
 pub mod low_rank;

@@ -168,55 +168,20 @@ impl Pipeline {
 fn depths(picture: &RgbImage, height: usize, width: usize) -> CandleResult<Tensor> {
     let (columns, rows) = (picture.width() as usize, picture.height() as usize);
     // Rec. 601, as pictures become grey elsewhere.
-    let grey = |x: usize, y: usize| {
-        let [r, g, b] = picture.get_pixel(x as u32, y as u32).0.map(f64::from);
+    let grey = picture.pixels().map(|pixel| {
+        let [r, g, b] = pixel.0.map(f32::from);
         0.299 * r + 0.587 * g + 0.114 * b
-    };
-    let grey: Vec<f64> = (0..rows * columns)
-        .map(|i| grey(i % columns, i / columns))
-        .collect();
-    let wide = bicubic(&grey, rows, columns, width);
-    let turned = transposed(&wide, rows, width);
-    let small = transposed(&bicubic(&turned, width, rows, height), width, height);
-    let least = small.iter().copied().fold(f64::INFINITY, f64::min);
-    let most = small.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    });
+    let grey = Tensor::from_vec(grey.collect(), (1, 1, rows, columns), &Device::Cpu)?;
+    let small = Resample::Bicubic { antialias: false }.apply(&grey, height, width)?;
+    let (least, most) = (small.min_all()?, small.max_all()?);
+    let (least, most): (f32, f32) = (least.to_scalar()?, most.to_scalar()?);
     // A plane has no depths.
     let scale = if most > least {
         2.0 / (most - least)
     } else {
         0.0
     };
-    let values: Vec<f32> = small
-        .iter()
-        .map(|x| ((x - least) * scale - 1.0) as f32)
-        .collect();
-    Tensor::from_vec(values, (1, 1, height, width), &Device::Cpu)
-}
-
-/// Rows of `columns` numbers brought to another length by cubic convolution (Keys 1981, a = -0.75) without a wider kernel
-/// where they become shorter, as PyTorch's `interpolate` does.
-fn bicubic(x: &[f64], rows: usize, columns: usize, length: usize) -> Vec<f64> {
-    const A: f64 = -0.75;
-    let near = |d: f64| ((A + 2.0) * d - (A + 3.0)) * d * d + 1.0;
-    let far = |d: f64| ((A * d - 5.0 * A) * d + 8.0 * A) * d - 4.0 * A;
-    let mut out = Vec::with_capacity(rows * length);
-    for row in x.chunks(columns) {
-        for i in 0..length {
-            let at = (i as f64 + 0.5) * columns as f64 / length as f64 - 0.5;
-            let t = at - at.floor();
-            let weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)];
-            let sum = weights.iter().enumerate().map(|(k, weight)| {
-                let column = at.floor() as isize + k as isize - 1;
-                weight * row[column.clamp(0, columns as isize - 1) as usize]
-            });
-            out.push(sum.sum());
-        }
-    }
-    out
-}
-
-fn transposed(x: &[f64], rows: usize, columns: usize) -> Vec<f64> {
-    (0..columns)
-        .flat_map(|c| (0..rows).map(move |r| x[r * columns + c]))
-        .collect()
+    let (scale, least) = (f64::from(scale), f64::from(least));
+    small.affine(scale, -least * scale - 1.0)
 }

@@ -44,6 +44,8 @@ pub struct PipelineOptions {
     /// A model that does the last steps of the pictures: a refiner of Stable Diffusion XL, or another model with the same
     /// latents.
     pub refiner: Option<PathBuf>,
+    /// The folder of an image encoder that IP-Adapters look through; without it one beside them is looked for.
+    pub image_encoder: Option<PathBuf>,
     /// A VAE to use instead of the model's own: file or folder.
     pub vae: Option<PathBuf>,
     /// A transformer to use instead of the model's own: safetensors or GGUF.

@@ -8,6 +8,7 @@ use candle_core::{DType, Device, Tensor};
 use image::imageops;
 use image::RgbImage;
 use serde::Deserialize;
+use std::path::Path;
 use worker::{Error, Result};
 
 /// `preprocessor_config.json` of a `CLIPImageProcessor`: the shorter side is scaled, the middle is cut out, colours are
@@ -54,6 +55,17 @@ impl Default for ClipPictures {
 }
 
 impl ClipPictures {
+    /// CLIP's own, for pictures of `pixels` each way.
+    fn of(pixels: usize) -> Self {
+        Self {
+            size: Side::Shortest {
+                shortest_edge: pixels,
+            },
+            crop_size: Side::Plain(pixels),
+            ..Self::default()
+        }
+    }
+
     /// Whether the settings make sense for pictures of `pixels` each way and are implemented.
     ///
     /// # Errors
@@ -234,6 +246,46 @@ impl VisionModel {
         })
     }
 
+    /// A tower whose folder this is, with `preprocessor_config.json` in it where pictures are to be prepared otherwise
+    /// than CLIP's.
+    ///
+    /// # Errors
+    /// Those of [`VisionModel::open`].
+    pub fn at(path: &Path) -> Result<Self> {
+        let folder = Folder::Disk(path.to_path_buf());
+        let part = folder.part("");
+        let config: ClipVisionConfig = part.config()?;
+        config.check().map_err(|e| part.bad_config(e))?;
+        let name = "preprocessor_config.json";
+        let pictures: ClipPictures = match folder.contains(name) {
+            true => folder.json(name)?,
+            false => ClipPictures::of(config.image_size),
+        };
+        let bad = |reason| Error::BadModel {
+            path: folder.path(name),
+            reason,
+        };
+        pictures.check(config.image_size).map_err(bad)?;
+        Ok(Self {
+            config,
+            pictures,
+            weights: vision_names(&part.weights()?),
+        })
+    }
+
+    /// Width of its rows.
+    pub fn width(&self) -> usize {
+        self.config.hidden_size
+    }
+
+    /// Width of its embeddings.
+    pub fn embedding(&self) -> usize {
+        match self.weights.contains("visual_projection.weight") {
+            true => self.config.projection_dim,
+            false => self.config.hidden_size,
+        }
+    }
+
     /// Its tensors.
     pub fn weights(&self) -> &Weights {
         &self.weights
@@ -290,18 +342,48 @@ impl VisionStage {
     /// # Errors
     /// If the device fails.
     pub fn rows(&mut self, pictures: &[&RgbImage]) -> Result<Tensor> {
+        let pictures = self.prepared(pictures);
+        self.look(pictures, |network, pictures| network.rows(pictures, 1))
+    }
+
+    /// The embeddings, `(pictures, width)`, f32.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn embeddings(&mut self, pictures: &[&RgbImage]) -> Result<Tensor> {
+        let pictures = self.prepared(pictures);
+        self.look(pictures, ClipVision::embeddings)
+    }
+
+    /// What [`VisionStage::rows`] are of so many pictures that are all zeros to the network.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn rows_of_nothing(&mut self, pictures: usize) -> Result<Tensor> {
+        let shape = (pictures, 3, self.pixels, self.pixels);
+        let zeros = Tensor::zeros(shape, DType::F32, &Device::Cpu);
+        self.look(zeros, |network, pictures| network.rows(pictures, 1))
+    }
+
+    fn prepared(&self, pictures: &[&RgbImage]) -> candle_core::Result<Tensor> {
+        let pictures = pictures.iter();
+        let pictures = pictures.map(|picture| self.pictures.tensor(picture, self.pixels));
+        Tensor::cat(&pictures.collect::<candle_core::Result<Vec<_>>>()?, 0)
+    }
+
+    fn look(
+        &mut self,
+        pictures: candle_core::Result<Tensor>,
+        of: impl Fn(&ClipVision, &Tensor) -> candle_core::Result<Tensor>,
+    ) -> Result<Tensor> {
         let network = self.module.network()?;
         let look = || {
-            let pictures = pictures.iter();
-            let pictures = pictures.map(|picture| self.pictures.tensor(picture, self.pixels));
-            let pictures = Tensor::cat(&pictures.collect::<candle_core::Result<Vec<_>>>()?, 0)?;
-            let pictures = pictures.to_device(&self.device)?;
-            let rows = network.rows(&pictures.to_dtype(self.module.dtype())?, 1)?;
-            rows.to_dtype(DType::F32)
+            let pictures = pictures?.to_device(&self.device)?;
+            of(&network, &pictures.to_dtype(self.module.dtype())?)?.to_dtype(DType::F32)
         };
-        let rows = look().map_err(Error::candle("looking at a picture"));
+        let seen = look().map_err(Error::candle("looking at a picture"));
         self.module.rest();
-        rows
+        seen
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a client said, and what stands where it said nothing.
 
 use super::highres::HighresFields;
+use super::ip_adapter::IpAdapter;
 use super::limits::InvalidRequest;
 use super::seed::random_seed;
 use super::tuning::Tuning;
@@ -208,6 +209,8 @@ pub struct RequestFields {
     pub loras: Vec<Lora>,
     /// ControlNets.
     pub controls: Vec<Control>,
+    /// IP-Adapters.
+    pub ip_adapters: Vec<IpAdapter>,
     /// A preview with every n-th step.
     pub preview_every: Option<usize>,
 }
@@ -299,6 +302,7 @@ impl RequestFields {
             video: self.video.build(model, interface),
             loras: prompts.first.loras,
             controls: self.controls,
+            ip_adapters: self.ip_adapters,
             preview_every: self.preview_every.unwrap_or(0),
             highres: None,
         };

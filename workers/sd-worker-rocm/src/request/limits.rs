@@ -213,6 +213,7 @@ impl ImageRequest {
         if let Some(highres) = &self.highres {
             highres.check(&self, info, limits)?;
         }
+        self.check_ip_adapters(info, limits)?;
         Ok(ValidRequest(self))
     }
 
@@ -270,6 +271,49 @@ impl ImageRequest {
             )),
             _ => Ok(()),
         }
+    }
+
+    fn check_ip_adapters(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {
+        const FIELD: &str = "ip_adapters";
+        let (count, most) = (self.ip_adapters.len(), limits.max_controls);
+        within(FIELD, "the number of IP-Adapters", count, 0..=most)?;
+        let unet = matches!(info.family, Family::Sd1 | Family::Sd2 | Family::Sdxl);
+        if count > 0 && !unet {
+            return Err(InvalidRequest::new(
+                FIELD,
+                "IP-Adapters are implemented for models with a UNet only",
+            ));
+        }
+        for adapter in &self.ip_adapters {
+            let seen = adapter.images.len() + adapter.faces.len();
+            within(
+                FIELD,
+                "the number of an IP-Adapter's pictures",
+                seen,
+                1..=16,
+            )?;
+            let numbers = adapter.faces.iter().flatten();
+            if numbers.clone().count() > 1 << 16 || !numbers.clone().all(|x| x.is_finite()) {
+                return Err(InvalidRequest::new(
+                    FIELD,
+                    "embeddings of faces are some hundred finite numbers each",
+                ));
+            }
+            let strength = adapter.strength;
+            within(
+                FIELD,
+                "an IP-Adapter's strength",
+                strength,
+                CONTROL_STRENGTH,
+            )?;
+            if !SHARE.contains(&adapter.start) || !(adapter.start..=1.0).contains(&adapter.end) {
+                return Err(InvalidRequest::new(
+                    FIELD,
+                    "an IP-Adapter acts from a start to a later end, both from 0 to 1",
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// What belongs to models for other purposes, and what these need.

@@ -14,6 +14,7 @@
 
 pub mod fields;
 pub mod highres;
+mod ip_adapter;
 pub mod limits;
 pub mod seed;
 pub mod tuning;
@@ -22,6 +23,7 @@ pub mod wording;
 
 pub use fields::{InitFields, InterfaceDefaults, RequestFields, VideoFields};
 pub use highres::{Highres, HighresFields};
+pub use ip_adapter::{BlockStrengths, IpAdapter, Way};
 pub use limits::{InvalidRequest, Limits, ValidRequest};
 pub use tuning::Tuning;
 pub use types::{Control, ControlMode, ImageRequest, Init, MicroConditions, VideoRequest};

@@ -1,6 +1,7 @@
 //! The request itself.
 
 use super::highres::Highres;
+use super::ip_adapter::IpAdapter;
 use super::tuning::Tuning;
 use super::wording::{NoiseChange, PicturePrompt, RegionPrompt};
 use crate::editing::Editing;
@@ -233,6 +234,8 @@ pub struct ImageRequest {
     pub loras: Vec<Lora>,
     /// ControlNets of this request.
     pub controls: Vec<Control>,
+    /// IP-Adapters of this request.
+    pub ip_adapters: Vec<IpAdapter>,
     /// Give a preview with every n-th step; 0 never does. Each preview waits for the device.
     pub preview_every: usize,
 }
@@ -273,6 +276,7 @@ impl Default for ImageRequest {
             video: None,
             loras: Vec::new(),
             controls: Vec::new(),
+            ip_adapters: Vec::new(),
             preview_every: 0,
         }
     }

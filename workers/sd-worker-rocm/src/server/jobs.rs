@@ -4,6 +4,7 @@ use super::answer::{encode_one, outcome_of};
 use super::controls::ControlBody;
 use super::editing::EditingBody;
 use super::highres::HighresBody;
+use super::ip_adapters::IpAdapterBody;
 use super::request::Upload;
 use super::wording::WordingBody;
 use super::{pictures, App, ImageWorker};
@@ -130,6 +131,8 @@ pub(super) struct Body {
     controls: Vec<ControlBody>,
     #[serde(flatten)]
     wording: WordingBody,
+    #[serde(default)]
+    ip_adapters: Vec<IpAdapterBody>,
     /// Pictures in base64 that the prompt speaks of.
     #[serde(default)]
     references: Vec<String>,
@@ -277,6 +280,7 @@ impl App {
             },
             loras: body.loras.into_iter().map(Lora::from).collect(),
             controls: self.controls(body.controls).await?,
+            ip_adapters: self.ip_adapters(body.ip_adapters).await?,
             preview_every: body.preview_every,
         };
         let limits = self.options().limits;

@@ -22,6 +22,7 @@ mod devices;
 mod editing;
 mod fleet;
 mod highres;
+mod ip_adapters;
 pub mod jobs;
 mod keeper;
 pub mod loras;

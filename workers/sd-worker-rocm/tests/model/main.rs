@@ -13,6 +13,7 @@ mod flux;
 mod flux2;
 mod hashed;
 mod highres;
+mod ip_adapters;
 mod language;
 mod language_files;
 mod language_loras;

@@ -124,6 +124,11 @@ impl Layers {
         }
     }
 
+    /// Layers of each attention.
+    pub(super) fn depths(&self) -> impl Iterator<Item = usize> + '_ {
+        self.transformers.iter().map(Transformer::depth)
+    }
+
     /// Keys and values of a text for the attention.
     pub(super) fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
         self.transformers

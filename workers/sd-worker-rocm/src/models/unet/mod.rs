@@ -7,11 +7,12 @@ pub mod transformer;
 use super::layers::{conv, sinusoidal, TimestepEmbedding};
 use super::norm::GroupNorm;
 use crate::models::VarBuilder;
-use blocks::{Common, DownBlock, MidBlock, UpBlock};
+use crate::request::Way;
+use blocks::{Common, DownBlock, Layers, MidBlock, UpBlock};
 use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_nn::Conv2d;
 use config::{Plan, UNetConfig};
-use transformer::TextKeys;
+use transformer::{PictureKeys, TextKeys};
 
 /// The part that UNet and ControlNet have in common: time, the way down, the block between.
 #[derive(Debug, Clone)]
@@ -71,7 +72,40 @@ pub struct Down {
     pub time: Tensor,
 }
 
+/// Where a layer that attends to the text is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Place {
+    /// The block.
+    pub way: Way,
+    /// The attention within it.
+    pub attention: usize,
+    /// How often latents are halved there.
+    pub level: usize,
+}
+
 impl Condition {
+    /// Shows a picture beside the text to one of the layers of [`UNet::places`].
+    ///
+    /// # Errors
+    /// If there is no such layer.
+    pub fn show(&mut self, place: usize, picture: PictureKeys) -> Result<()> {
+        match self.keys.get_mut(place) {
+            Some(keys) => keys.pictures.push(picture),
+            None => candle_core::bail!("there is no attention {place}"),
+        }
+        Ok(())
+    }
+
+    /// The same with those pictures only whose number is `shown`.
+    #[must_use]
+    pub fn showing(&self, shown: &dyn Fn(usize) -> bool) -> Self {
+        let mut condition = self.clone();
+        for keys in &mut condition.keys {
+            keys.pictures.retain(|picture| shown(picture.number));
+        }
+        condition
+    }
+
     /// Adds something to the time embedding: `(1 or batch, width)`.
     ///
     /// # Errors
@@ -376,6 +410,32 @@ impl UNet {
     /// Arithmetic of the network.
     pub fn dtype(&self) -> DType {
         self.trunk.dtype
+    }
+
+    /// The layers that attend to the text, in the order of a [`Condition`]'s.
+    pub fn places(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        let mut add = |layers: &Layers, way, level| {
+            for (attention, depth) in layers.depths().enumerate() {
+                let place = Place {
+                    way,
+                    attention,
+                    level,
+                };
+                places.extend(vec![place; depth]);
+            }
+        };
+        let (down, last) = (&self.trunk.down, self.up.len().saturating_sub(1));
+        for (i, block) in down.iter().enumerate() {
+            add(&block.layers, Way::Down(i), i);
+        }
+        if let Some(mid) = &self.trunk.mid {
+            add(&mid.layers, Way::Mid, last);
+        }
+        for (i, block) in self.up.iter().enumerate() {
+            add(&block.layers, Way::Up(i), last - i);
+        }
+        places
     }
 
     /// Prepares what does not change from step to step, for `text` of `(batch, tokens, width)`.

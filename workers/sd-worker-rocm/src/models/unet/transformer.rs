@@ -8,8 +8,29 @@ use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor, D};
 use candle_nn::LayerNorm;
 
-/// Keys and values of the text, `(batch, tokens, channels)` each: the same in every step.
-pub type TextKeys = (Tensor, Tensor);
+/// Keys and values, `(batch, tokens, channels)` each, of what pixels attend to: the same in every step.
+#[derive(Debug, Clone)]
+pub struct TextKeys {
+    k: Tensor,
+    v: Tensor,
+    /// Pictures beside the text.
+    pub(super) pictures: Vec<PictureKeys>,
+}
+
+/// Keys and values of a picture, attended to beside the text.
+#[derive(Debug, Clone)]
+pub struct PictureKeys {
+    /// Keys, `(batch, tokens, channels)`.
+    pub k: Tensor,
+    /// Values.
+    pub v: Tensor,
+    /// How strongly it steers.
+    pub strength: f64,
+    /// Where: a number for each pixel, `(1, pixels, 1)`.
+    pub mask: Option<Tensor>,
+    /// Whose it is among those of a request.
+    pub number: usize,
+}
 
 #[derive(Debug, Clone)]
 struct Attention {
@@ -32,12 +53,25 @@ impl Attention {
     }
 
     fn keys(&self, context: &Tensor) -> Result<TextKeys> {
-        Ok((self.k.forward(context)?, self.v.forward(context)?))
+        Ok(TextKeys {
+            k: self.k.forward(context)?,
+            v: self.v.forward(context)?,
+            pictures: Vec::new(),
+        })
     }
 
-    fn forward(&self, x: &Tensor, (k, v): &TextKeys) -> Result<Tensor> {
+    fn forward(&self, x: &Tensor, keys: &TextKeys) -> Result<Tensor> {
         let q = self.q.forward(x)?;
-        self.out.forward(&attention(&q, k, v, self.heads, false)?)
+        let mut seen = attention(&q, &keys.k, &keys.v, self.heads, false)?;
+        for picture in &keys.pictures {
+            let more = attention(&q, &picture.k, &picture.v, self.heads, false)?;
+            let more = (more * picture.strength)?;
+            seen = match &picture.mask {
+                Some(mask) => (seen + more.broadcast_mul(mask)?)?,
+                None => (seen + more)?,
+            };
+        }
+        self.out.forward(&seen)
     }
 }
 
@@ -109,6 +143,11 @@ impl Transformer {
                 .collect::<Result<_>>()?,
             proj_out: linear(vb.pp("proj_out"), channels, channels)?,
         })
+    }
+
+    /// Number of layers.
+    pub fn depth(&self) -> usize {
+        self.layers.len()
     }
 
     /// Keys and values of a text, one pair per layer, in order.

@@ -2,6 +2,7 @@
 
 pub mod guided;
 mod guides;
+mod ip_adapters;
 pub mod run;
 pub mod transformer;
 pub mod unet;
@@ -113,7 +114,10 @@ impl Denoiser {
         latents: &[usize],
     ) -> Result<Box<dyn Evaluate>> {
         match self {
-            Self::UNet(unet) => unet.evaluation(setting, prompts),
+            Self::UNet(unet) => match latents {
+                [.., height, width] => unet.evaluation(setting, prompts, (*height, *width)),
+                _ => Err(worker::Error::Runtime("latents without a size".to_string())),
+            },
             Self::Transformer(transformer) => transformer.evaluation(setting, prompts, latents),
         }
     }

@@ -1,6 +1,7 @@
 //! UNets as denoisers, with their ControlNets.
 
 use super::guides::{GuideRun, Guides, Told};
+use super::ip_adapters::{IpAdapters, Shares, Shown};
 use super::run::{Evaluate, Part, Prompts, Setting};
 use crate::models::unet::config::UNetConfig;
 use crate::models::unet::{Condition, Extra, Residuals, UNet};
@@ -12,6 +13,7 @@ use crate::sampling::guidance::Length;
 use crate::sampling::{Guidance, NoiseLevel};
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
+use std::path::PathBuf;
 use std::sync::Arc;
 use worker::{Error, Result};
 
@@ -35,6 +37,7 @@ pub struct UNetDenoiser {
     /// Whether it is told a score instead of a size.
     refines: bool,
     guides: Guides,
+    adapters: IpAdapters,
     device: Device,
 }
 
@@ -58,8 +61,16 @@ impl UNetDenoiser {
             config,
             refines,
             guides: Guides::new(control_device, offload),
+            adapters: IpAdapters::new(None, device, offload),
             device: device.clone(),
         })
+    }
+
+    /// The same, whose IP-Adapters look through the image encoder in this folder.
+    #[must_use]
+    pub fn with_image_encoder(mut self, folder: Option<PathBuf>, offload: bool) -> Self {
+        self.adapters = IpAdapters::new(folder, &self.device, offload);
+        self
     }
 
     /// Where it is.
@@ -82,7 +93,12 @@ impl UNetDenoiser {
     ///
     /// # Errors
     /// If a ControlNet cannot be loaded or does not fit, or the device fails.
-    pub fn evaluation(&mut self, setting: &Setting, prompts: Prompts) -> Result<Box<dyn Evaluate>> {
+    pub fn evaluation(
+        &mut self,
+        setting: &Setting,
+        prompts: Prompts,
+        latents: (usize, usize),
+    ) -> Result<Box<dyn Evaluate>> {
         let request = setting.request;
         let prepared = self.condition(setting, prompts);
         let (text, extra) = prepared.map_err(Error::candle("preparing the prompt"))?;
@@ -101,6 +117,18 @@ impl UNetDenoiser {
         let failed = Error::candle("preparing the denoiser");
         let rows = self.rows(setting, prompts);
         let times = rows.len();
+        let mut condition = unet
+            .condition(&text, &extra)
+            .map_err(Error::candle("preparing the prompt"))?;
+        let shown = Shown {
+            negative: rows.iter().map(|row| row.negative).collect(),
+            batch: request.batch,
+            latents,
+            unet: &unet,
+        };
+        for (number, asked) in request.ip_adapters.iter().enumerate() {
+            self.adapters.show(asked, number, &shown, &mut condition)?;
+        }
         let build = || {
             let channels = match setting.channels {
                 None => None,
@@ -115,7 +143,8 @@ impl UNetDenoiser {
                 }
             };
             Ok(Evaluation {
-                condition: unet.condition(&text, &extra)?,
+                condition,
+                shares: Shares::of(&request.ip_adapters),
                 unet: unet.clone(),
                 times,
                 channels,
@@ -131,6 +160,7 @@ impl UNetDenoiser {
     pub fn rest(&mut self) {
         self.module.rest();
         self.guides.rest();
+        self.adapters.rest();
     }
 
     /// How strongly guidance keeps to the picture, where it does and guidance is on.
@@ -218,6 +248,8 @@ impl UNetDenoiser {
 struct Evaluation {
     unet: Arc<UNet>,
     condition: Condition,
+    /// When the pictures beside the text are shown.
+    shares: Shares,
     /// How often the latents are in the batch.
     times: usize,
     /// Channels behind the latents.
@@ -250,9 +282,11 @@ impl Evaluate for Evaluation {
             Some(channels) => Tensor::cat(&[&x, channels], 1)?,
             None => x,
         };
+        let part_shown = self.shares.hide(&self.condition, part);
+        let condition = part_shown.as_ref().unwrap_or(&self.condition);
         let output = self
             .unet
-            .forward(&x, level.timestep, &self.condition, residuals.as_ref())?
+            .forward(&x, level.timestep, condition, residuals.as_ref())?
             .to_dtype(DType::F32)?;
         match self.instructed {
             None => Ok(output),

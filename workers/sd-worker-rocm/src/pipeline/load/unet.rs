@@ -352,6 +352,8 @@ fn denoiser(
     let dtype = dtype(options.precision, &weights, device);
     let unet = (config, refines);
     let unet = UNetDenoiser::new(unet, weights, dtype, device, controls, options.offload)?;
+    let encoder = options.image_encoder.clone();
+    let unet = unet.with_image_encoder(encoder, options.offload);
     Ok(Denoiser::UNet(Box::new(unet)))
 }
 
