@@ -27,7 +27,8 @@ impl App {
         fields.preview_every = Some(preview_every);
         let mut request = fields.build_with(&info.defaults, interface, &self.options().library)?;
         let each = request.each.iter_mut().flat_map(|one| &mut one.loras);
-        for lora in request.loras.iter_mut().chain(each) {
+        let second = request.highres.iter_mut().flat_map(|pass| &mut pass.loras);
+        for lora in request.loras.iter_mut().chain(each).chain(second) {
             *lora = self.options().loras.find(lora)?;
         }
         Ok(request.valid(info, limits)?)

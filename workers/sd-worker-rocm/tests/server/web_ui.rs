@@ -56,7 +56,7 @@ fn web_ui_clients() {
     assert_eq!(picture(&answer["images"][0]).get_pixel(0, 0).0, [9, 8, 7]);
 
     for (field, value) in [
-        ("enable_hr", json!(true)),
+        ("refiner_checkpoint", json!("refiner")),
         ("restore_faces", json!(true)),
         ("tiling", json!(true)),
         ("script_name", json!("x/y/z plot")),
@@ -178,8 +178,8 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
     };
     for (field, value) in [
         ("inpainting_fill", json!(4)),
-        ("s_churn", json!(0.5)),
-        ("s_noise", json!(1.003)),
+        ("s_churn", json!(-0.5)),
+        ("s_noise", json!(20)),
         ("s_min_uncond", json!(1)),
         ("seed_resize_from_w", json!(512)),
         ("seed_resize_from_h", json!(512)),
@@ -208,8 +208,9 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
     // The values that clients send when nothing is asked for, and what changes nothing on its own.
     for (field, value) in [
         ("inpainting_fill", json!(1)),
-        ("s_churn", json!(0)),
+        ("s_churn", json!("0.5")),
         ("s_noise", json!(1.0)),
+        ("s_noise", json!(1.003)),
         ("s_tmin", json!(0)),
         ("s_tmax", json!(10.0)),
         ("seed_resize_from_w", json!(-1)),
@@ -242,6 +243,55 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
     // Without a mask there is nothing to fill.
     let plain = json!({"prompt": "x", "init_images": [picture], "inpainting_fill": 0});
     assert_eq!(server.post("/sdapi/v1/img2img", &plain).0, 200);
+}
+
+#[test]
+fn highres_fix_and_churn_are_mapped() {
+    let server = Server::start();
+    let text = |more: Value| {
+        let mut body =
+            json!({"prompt": "x", "width": 64, "height": 64, "steps": 3, "sampler_name": "Euler"});
+        body.as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        let (status, answer) = server.post("/sdapi/v1/txt2img", &body);
+        if status != 200 {
+            return Err(answer["error"]["param"].clone());
+        }
+        let image = json!({"image": answer["images"][0]});
+        Ok(server.post("/sdapi/v1/png-info", &image).1["parameters"].clone())
+    };
+    let plain = text(json!({"hr_scale": 3, "s_tmax": 0})).unwrap();
+    assert_eq!(plain["Hires upscaler"], Value::Null);
+    let hr = json!({"enable_hr": "true", "hr_resize_x": "96", "hr_resize_y": 128.0, "hr_upscaler": "Lanczos",
+        "hr_second_pass_steps": 2, "denoising_strength": 0.5, "hr_checkpoint_name": "Use same checkpoint"});
+    let made = text(hr.clone()).unwrap();
+    assert_eq!(
+        (&made["Hires upscaler"], &made["Hires steps"]),
+        (&json!("Lanczos"), &json!("2"))
+    );
+    assert_eq!(made["Denoising strength"], "0.5");
+    for (field, value) in [
+        ("hr_upscaler", json!("nowhere")),
+        ("hr_checkpoint_name", json!("other")),
+        ("firstphase_width", json!(32)),
+        ("hr_sampler_name", json!("nowhere")),
+    ] {
+        let mut body = hr.clone();
+        body[field] = value;
+        assert_eq!(text(body).unwrap_err(), field);
+    }
+    // LoRAs of the second pass are the server's own, too.
+    let mut other = hr.clone();
+    other["hr_prompt"] = json!("x <lora:/etc/passwd:1>");
+    assert_eq!(text(other).unwrap_err(), "loras");
+    let churned = text(json!({"s_churn": 2, "override_settings": {"rho": 5}})).unwrap();
+    assert_eq!(
+        (&churned["Sigma churn"], &churned["Schedule rho"]),
+        (&json!("2"), &json!("5"))
+    );
+    let fast = text(json!({"sampler_name": "DPM fast"})).unwrap();
+    assert_eq!(fast["Eta"], "1");
 }
 
 #[test]

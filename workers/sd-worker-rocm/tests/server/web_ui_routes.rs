@@ -186,7 +186,7 @@ fn errors_have_a_detail() {
         ),
         (
             "/sdapi/v1/txt2img",
-            r#"{"prompt": "x", "enable_hr": true}"#,
+            r#"{"prompt": "x", "tiling": true}"#,
             400,
         ),
         ("/sdapi/v1/img2img", r#"{"prompt": "x"}"#, 400),

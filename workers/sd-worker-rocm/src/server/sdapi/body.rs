@@ -1,11 +1,14 @@
 //! The bodies of `txt2img` and `img2img`.
 
 use super::lenient;
+use super::passes::Passes;
 use super::settings::Settings;
 use crate::editing::{Editing, Fill, Fit};
+use crate::info::Purpose;
 use crate::lora::Lora;
 use crate::request::seed::given_seed;
-use crate::request::{InterfaceDefaults, RequestFields};
+use crate::request::{HighresFields, InterfaceDefaults, RequestFields, Tuning};
+use crate::sampling::Sampler;
 use crate::server::App;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -19,25 +22,27 @@ const MAX_BATCHES: usize = 8;
 type Asks = fn(&Value) -> bool;
 
 /// Options that would change the picture and are not implemented, and which values ask for them. What does nothing
-/// without one of them (`hr_scale`, `subseed`, `s_tmin`, …) may be there.
-const NOT_IMPLEMENTED: [(&str, Asks); 16] = [
-    ("enable_hr", is_set),
+/// without one of them (`subseed`, …) may be there.
+const NOT_IMPLEMENTED: [(&str, Asks); 12] = [
     ("restore_faces", is_set),
     ("tiling", is_set),
     ("script_name", is_set),
     ("styles", is_set),
     ("infotext", is_set),
     ("disable_extra_networks", is_set),
-    ("refiner_checkpoint", is_set),
     ("subseed_strength", is_set),
     ("seed_resize_from_w", is_positive),
     ("seed_resize_from_h", is_positive),
-    ("s_churn", is_set),
-    ("s_noise", is_not_one),
     ("s_min_uncond", is_set),
     ("initial_noise_multiplier", is_not_one),
     ("latent_mask", is_set),
 ];
+
+/// The web UI's `eta` of samplers that have another one of their own.
+fn usual_eta(sampler: &str) -> Option<f64> {
+    let (sampler, _) = Sampler::with_schedule(sampler).ok()?;
+    matches!(sampler, Sampler::DpmFast | Sampler::DpmAdaptive).then_some(1.0)
+}
 
 fn is_set(value: &Value) -> bool {
     match value {
@@ -77,6 +82,13 @@ pub(super) struct Body {
     width: Option<usize>,
     height: Option<usize>,
     eta: Option<f64>,
+    s_churn: Option<f64>,
+    s_tmin: Option<f64>,
+    /// 0 is without bound.
+    s_tmax: Option<f64>,
+    s_noise: Option<f64>,
+    /// Guidance by the start picture, of models that change pictures as they are told.
+    image_cfg_scale: Option<f64>,
     /// As newer web UIs have it; `override_settings` has the older `CLIP_stop_at_last_layers`.
     clip_skip: Option<usize>,
     /// Guidance of models that have it as a condition of the network, which is all that FLUX has.
@@ -99,6 +111,9 @@ pub(super) struct Body {
     mask_blur_x: Option<f64>,
     mask_blur_y: Option<f64>,
     pub(super) inpainting_mask_invert: u8,
+    /// Highres fix and the refiner.
+    #[serde(skip)]
+    passes: Passes,
     /// What stands in the mask before the first step: 0 colours from around it, 1 the picture, 2 noise, 3 nothing.
     inpainting_fill: Option<usize>,
     /// Whether only the part that the mask needs is painted, in the size of the request, and put back.
@@ -156,7 +171,9 @@ impl Body {
                 ));
             }
         }
-        json::from_value(&Value::Object(map))
+        let passes = Passes::read(&map)?;
+        let body = json::from_value::<Self>(&Value::Object(map))?;
+        Ok(Self { passes, ..body })
     }
 
     /// How many times the pictures of a batch are made.
@@ -176,7 +193,10 @@ impl Body {
     }
 
     /// The fields of a request for one batch, but for pictures.
-    pub(super) fn fields(&self, app: &App, settings: &Settings) -> RequestFields {
+    ///
+    /// # Errors
+    /// 400 for passes beside the first that cannot be.
+    pub(super) fn fields(&self, app: &App, settings: &Settings) -> Result<RequestFields, ApiError> {
         let sampler = self.sampler_name.as_ref().or(self.sampler_index.as_ref());
         // What the web UI has as its default is what suits the model.
         let clip_skip = Some(settings.clip_skip).filter(|skip| *skip > 1);
@@ -187,7 +207,15 @@ impl Body {
             }
             _ => (self.cfg_scale, None),
         };
-        RequestFields {
+        let own = Tuning {
+            s_churn: self.s_churn,
+            s_tmin: self.s_tmin,
+            s_tmax: self.s_tmax,
+            s_noise: self.s_noise,
+            ..Tuning::default()
+        };
+        let changes = app.queue().info().purpose == Purpose::Instructions;
+        Ok(RequestFields {
             prompt: self.prompt.clone(),
             negative_prompt: self.negative_prompt.clone(),
             width: self.width,
@@ -199,13 +227,24 @@ impl Body {
             schedule: self.scheduler.clone(),
             seed: given_seed(self.seed),
             batch: self.batch_size,
-            eta: self.eta,
+            eta: self.eta.or_else(|| usual_eta(sampler?)),
+            tuning: settings.tuning(own),
+            image_guidance: self.image_cfg_scale.filter(|_| changes),
+            refiner_start: self.passes.refiner_start(app)?,
             clip_skip: self.clip_skip.or(clip_skip),
             rng: Some(settings.rng),
             loras: self.lora.iter().map(LoraBody::lora).collect(),
             preview_every: Some(settings.preview_every),
             ..RequestFields::default()
-        }
+        })
+    }
+
+    /// The second pass of highres fix, if there is one.
+    ///
+    /// # Errors
+    /// Those of [`Passes::highres`].
+    pub(super) fn highres(&self, app: &App) -> Result<Option<HighresFields>, ApiError> {
+        self.passes.highres(app)
     }
 
     /// What is done to the picture before and after, with the web UI's own defaults.

@@ -22,7 +22,8 @@ pub(super) async fn txt2img(
 ) -> Result<Json<Value>, Refusal> {
     let mut body = Body::read(&given)?;
     let settings = app.settings_for(&body)?;
-    let mut fields = body.fields(&app, &settings);
+    let mut fields = body.fields(&app, &settings)?;
+    fields.highres = body.highres(&app)?;
     let scripts = std::mem::take(&mut body.alwayson_scripts);
     fields.controls = app.units(scripts, size(&fields, &app), None).await?;
     answer(&app, fields, body, given, settings).await
@@ -34,7 +35,7 @@ pub(super) async fn img2img(
 ) -> Result<Json<Value>, Refusal> {
     let mut body = Body::read(&given)?;
     let settings = app.settings_for(&body)?;
-    let mut fields = body.fields(&app, &settings);
+    let mut fields = body.fields(&app, &settings)?;
     if body.init_images.len() != 1 {
         return Err(ApiError::field("init_images", "there must be exactly one picture").into());
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 /// Fields that are numbers; Pydantic, which reads them there, takes text, whole floats and booleans for them, too.
-const NUMBERS: [&str; 25] = [
+const NUMBERS: [&str; 38] = [
     "seed",
     "batch_size",
     "n_iter",
@@ -21,6 +21,19 @@ const NUMBERS: [&str; 25] = [
     "inpainting_mask_invert",
     "inpainting_fill",
     "inpaint_full_res_padding",
+    "s_churn",
+    "s_tmin",
+    "s_tmax",
+    "s_noise",
+    "image_cfg_scale",
+    "hr_scale",
+    "hr_second_pass_steps",
+    "hr_resize_x",
+    "hr_resize_y",
+    "hr_cfg",
+    "firstphase_width",
+    "firstphase_height",
+    "refiner_switch_at",
     "subseed",
     "resize_mode",
     "upscaling_resize",

@@ -7,6 +7,7 @@
 //! |--------------|--------------------------------------------------------------------------------------|
 //! | `generation` | `txt2img` and `img2img`                                                              |
 //! | `body`       | their bodies                                                                         |
+//! | `passes`     | what these say of highres fix and of refiners                                        |
 //! | `lenient`    | what asks for nothing: numbers as text, scripts that are switched off                |
 //! | `settings`   | the web UI's settings: what is followed, what must be as it is, what changes nothing |
 //! | `state`      | progress, interruption, settings that stay                                           |
@@ -19,12 +20,14 @@ mod extras;
 mod generation;
 mod lenient;
 pub(super) mod lists;
+mod passes;
 pub(super) mod refusal;
 mod settings;
 pub(super) mod state;
 
 use super::ImageWorker;
 use body::Body;
+use passes::Passes;
 use worker::serve::Route;
 
 /// The routes that ask for no key.
@@ -47,7 +50,9 @@ pub(super) fn routes() -> Vec<Route<ImageWorker>> {
 
 fn work() -> Vec<Route<ImageWorker>> {
     vec![
-        Route::post("/sdapi/v1/txt2img", "Text to pictures", generation::txt2img).takes::<Body>(),
+        Route::post("/sdapi/v1/txt2img", "Text to pictures", generation::txt2img)
+            .takes::<Body>()
+            .takes::<Passes>(),
         Route::post(
             "/sdapi/v1/img2img",
             "Pictures to pictures",

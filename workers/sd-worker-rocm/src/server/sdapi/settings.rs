@@ -3,6 +3,7 @@
 
 use super::lenient::number;
 use crate::image_io::Format;
+use crate::request::Tuning;
 use crate::rng::RngKind;
 use serde_json::{json, Map, Value};
 use worker::http::ApiError;
@@ -21,7 +22,23 @@ pub(in crate::server) struct Settings {
     pub(super) parameters: bool,
     /// A preview with every n-th step; 0 gives none.
     pub(super) preview_every: usize,
+    /// Of the sampler and the schedule.
+    tuning: Tuning,
 }
+
+/// Settings of [`Tuning`], where they are, and the web UI's default, which leaves them to the sampler.
+type Place = fn(&mut Tuning) -> &mut Option<f64>;
+const TUNING: [(&str, Place, f64); 9] = [
+    ("s_churn", |t| &mut t.s_churn, 0.0),
+    ("s_tmin", |t| &mut t.s_tmin, 0.0),
+    ("s_tmax", |t| &mut t.s_tmax, 0.0),
+    ("s_noise", |t| &mut t.s_noise, 1.0),
+    ("rho", |t| &mut t.schedule_rho, 0.0),
+    ("sigma_min", |t| &mut t.schedule_min_sigma, 0.0),
+    ("sigma_max", |t| &mut t.schedule_max_sigma, 0.0),
+    ("beta_dist_alpha", |t| &mut t.schedule_alpha, 0.6),
+    ("beta_dist_beta", |t| &mut t.schedule_beta, 0.6),
+];
 
 impl Settings {
     /// What is set at the server's start.
@@ -33,7 +50,18 @@ impl Settings {
             quality: 90,
             parameters: true,
             preview_every,
+            tuning: Tuning::default(),
         }
+    }
+
+    /// What a request says of itself before what is set here.
+    pub(super) fn tuning(&self, own: Tuning) -> Tuning {
+        let (mut own, mut ours) = (own, self.tuning.clone());
+        for (_, place, usual) in TUNING {
+            let said = place(&mut own).filter(|value| *value != usual);
+            *place(&mut own) = said.or(*place(&mut ours));
+        }
+        own
     }
 
     /// All settings by the web UI's names, but for the model.
@@ -54,6 +82,11 @@ impl Settings {
         let mut all: Map<String, Value> = Map::new();
         if let Value::Object(followed) = followed {
             all.extend(followed);
+        }
+        let mut tuning = self.tuning.clone();
+        for (name, place, usual) in TUNING {
+            let value = place(&mut tuning).unwrap_or(usual);
+            all.insert(name.to_string(), json!(value));
         }
         all.extend(FIXED.map(|(name, value)| (name.to_string(), value.json())));
         all
@@ -91,6 +124,15 @@ impl Settings {
             "show_progress_every_n_steps" => {
                 let every = number(value).and_then(|number| number.as_i64());
                 self.preview_every = usize::try_from(every.ok_or_else(bad)?).unwrap_or(0);
+            }
+            _ if TUNING.iter().any(|(known, ..)| *known == name) => {
+                let value = number(value)
+                    .and_then(|number| number.as_f64())
+                    .ok_or_else(bad)?;
+                for (_, place, usual) in TUNING.iter().filter(|(known, ..)| *known == name) {
+                    *place(&mut self.tuning) = Some(value).filter(|value| value != usual);
+                }
+                self.tuning.check().map_err(|_| bad())?;
             }
             _ if is_harmless(name) => {}
             _ => match FIXED.iter().find(|(fixed, _)| *fixed == name) {
@@ -153,7 +195,7 @@ impl Usual {
 }
 
 /// Settings that change pictures and have no other value here.
-const FIXED: [(&str, Usual); 26] = [
+const FIXED: [(&str, Usual); 24] = [
     ("sd_vae", Usual::Text(&["Automatic", "None", "Default"])),
     ("sd_hypernetwork", Usual::Text(&["None", ""])),
     ("sd_checkpoint_hash", Usual::Text(&[""])),
@@ -166,8 +208,6 @@ const FIXED: [(&str, Usual); 26] = [
     ("inpainting_mask_weight", Usual::Number(1.0)),
     ("face_restoration", Usual::Off),
     ("tiling", Usual::Off),
-    ("s_churn", Usual::Number(0.0)),
-    ("s_noise", Usual::Number(1.0)),
     ("s_min_uncond", Usual::Number(0.0)),
     ("skip_early_cond", Usual::Number(0.0)),
     ("token_merging_ratio", Usual::Number(0.0)),
@@ -241,6 +281,9 @@ mod tests {
             ("sd_vae", json!("None")),
             ("outdir_samples", json!("anything")),
             ("eta_noise_seed_delta", json!("0")),
+            ("s_churn", json!("0.5")),
+            ("rho", json!(5)),
+            ("sigma_max", json!(0)),
         ] {
             settings.set("f", name, &value).unwrap();
         }
@@ -251,6 +294,11 @@ mod tests {
             quality: 80,
             parameters: false,
             preview_every: 5,
+            tuning: Tuning {
+                s_churn: Some(0.5),
+                schedule_rho: Some(5.0),
+                ..Tuning::default()
+            },
         };
         assert_eq!(settings, expected);
         for (name, value) in [
@@ -262,11 +310,23 @@ mod tests {
             ("sd_vae", json!("other.safetensors")),
             ("sd_checkpoint_hash", json!("1234")),
             ("a_new_setting", json!(1)),
+            ("rho", json!(-1)),
+            ("s_noise", json!("much")),
         ] {
             let error = settings.set("f", name, &value).unwrap_err();
             assert_eq!(error.param.as_deref(), Some("f"), "{name}");
             assert!(error.message.contains(name), "{}", error.message);
         }
-        assert_eq!(settings, expected);
+        assert_eq!(settings.tuning(Tuning::default()), expected.tuning);
+        let own = Tuning {
+            s_churn: Some(2.0),
+            s_noise: Some(1.0),
+            ..Tuning::default()
+        };
+        let both = settings.tuning(own);
+        assert_eq!(
+            (both.s_churn, both.s_noise, both.schedule_rho),
+            (Some(2.0), None, Some(5.0))
+        );
     }
 }
