@@ -430,6 +430,7 @@ impl Pipeline {
         let launched = launches();
         let prediction = self.schedule.prediction;
         let mut present: Option<(Phase, Run)> = None;
+        let both = request.sampler.needs_negative();
         while !steps.is_done() {
             let timestep = steps.level().timestep;
             let enqueue = Instant::now();
@@ -455,17 +456,23 @@ impl Pipeline {
                 &x,
                 &mut |x, level| {
                     evaluations += 1;
-                    let output = match first_frame {
+                    let guided = match first_frame {
                         // It is there from the beginning.
                         Some(first) => run.output(&with_first(x, first)?, level, part)?,
                         None => run.output(x, level, part)?,
                     };
-                    let denoised = prediction.denoised(x, &output, level)?;
-                    let denoised = match &keep {
-                        None => denoised,
-                        Some(keep) => keep.lead(&denoised, part)?,
+                    let image = |output: &Tensor| {
+                        let denoised = prediction.denoised(x, output, level)?;
+                        match &keep {
+                            None => Ok(denoised),
+                            Some(keep) => keep.lead(&denoised, part),
+                        }
                     };
-                    Ok(Seen::from(denoised))
+                    let negative = guided.negative.filter(|_| both);
+                    Ok(Seen {
+                        image: image(&guided.output)?,
+                        negative: negative.as_ref().map(image).transpose()?,
+                    })
                 },
                 &mut || noise.draw(),
             );

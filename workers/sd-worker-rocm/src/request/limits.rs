@@ -1,5 +1,7 @@
 //! What is too much, and the one check of a request.
 
+use super::guidance_tuning::Perturbation;
+use super::step_cache::StepCache;
 use super::types::{ImageRequest, Init, MicroConditions, VideoRequest};
 use crate::editing::{Editing, Fill, Fit};
 use crate::image_io::DecodeLimits;
@@ -178,7 +180,8 @@ impl ImageRequest {
         let rescale = self.guidance_rescale;
         within("guidance_rescale", "guidance rescale", rescale, SHARE)?;
         within("eta", "eta", self.eta.unwrap_or(0.0), SHARE)?;
-        self.tuning.check()?;
+        self.tuning.check(limits.max_guidance)?;
+        self.check_tuning(info)?;
         for (field, text) in [
             ("prompt", &self.prompt),
             ("negative_prompt", &self.negative_prompt),
@@ -513,6 +516,41 @@ impl ImageRequest {
             within("seed_size", "a side of the seed's size", side, SEED_SIDE)?;
         }
         Ok(())
+    }
+
+    fn check_tuning(&self, info: &ModelInfo) -> Result<(), InvalidRequest> {
+        let unet = matches!(info.family, Family::Sd1 | Family::Sd2 | Family::Sdxl);
+        let refused = |field, reason: &str| Err(InvalidRequest::new(field, reason));
+        match self.tuning.guidance.away().map(|away| away.perturbation) {
+            Some(Perturbation::WithoutAttention(_)) if !unet => {
+                return refused(
+                    "pag_scale",
+                    "perturbed-attention guidance is implemented for models with a UNet only",
+                );
+            }
+            Some(Perturbation::WithoutLayers(_)) if info.family != Family::Sd3 => {
+                return refused(
+                    "skip_layers",
+                    "skip-layer guidance is implemented for Stable Diffusion 3 only",
+                );
+            }
+            _ => {}
+        }
+        match self.tuning.step_cache {
+            Some(StepCache::Deep(_)) if !unet => refused(
+                "step_cache",
+                "deepcache is for models with a UNet; transformers have fbcache and teacache",
+            ),
+            Some(StepCache::FirstBlock(_) | StepCache::Tea(_))
+                if !matches!(info.family, Family::Flux | Family::Sd3) =>
+            {
+                refused(
+                    "step_cache",
+                    "fbcache and teacache are implemented for Stable Diffusion 3 and FLUX.1 only; UNets have deepcache",
+                )
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check_controls(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {

@@ -1,6 +1,8 @@
 //! Finer settings of sampling: one set of fields for requests, the command line and `/v1/jobs`.
 
+use super::guidance_tuning::GuidanceTuning;
 use super::limits::InvalidRequest;
+use super::step_cache::StepCache;
 use crate::sampling::{Churn, LevelOptions, Listed};
 use clap::Args;
 use schemars::JsonSchema;
@@ -72,6 +74,16 @@ pub struct Tuning {
     /// Strength of all fresh noise, also of ancestral and SDE samplers; 1 unless given.
     #[arg(long, value_name = "X")]
     pub s_noise: Option<f64>,
+
+    /// Take over work of the steps before: deepcache[:STEPS] for UNets, fbcache[:THRESHOLD] or teacache[:THRESHOLD] for
+    /// transformers. Faster, and another picture.
+    #[arg(long, value_name = "KIND[:X]")]
+    pub step_cache: Option<StepCache>,
+
+    /// Finer settings of guidance.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub guidance: GuidanceTuning,
 }
 
 impl Tuning {
@@ -120,7 +132,8 @@ impl Tuning {
     ///
     /// # Errors
     /// Names the first field that makes no sense, with what it must be.
-    pub fn check(&self) -> Result<(), InvalidRequest> {
+    pub fn check(&self, max_guidance: f64) -> Result<(), InvalidRequest> {
+        self.guidance.check(max_guidance)?;
         for (field, value, range) in [
             ("schedule_rho", self.schedule_rho, RHO),
             ("schedule_min_sigma", self.schedule_min_sigma, SIGMA),
@@ -181,6 +194,10 @@ impl Tuning {
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?.to_string())))
             .collect();
+        settings.extend(self.guidance.settings());
+        if let Some(cache) = self.step_cache {
+            settings.push(("Step cache", cache.to_string()));
+        }
         for (name, list) in [("Sigmas", &self.sigmas), ("Time steps", &self.timesteps)] {
             if !list.is_empty() {
                 settings.push((name, joined(list)));
@@ -217,10 +234,10 @@ mod tests {
             (r#"{"timesteps": [5, 5]}"#, "timesteps"),
             (r#"{"timesteps": [5], "sigmas": [1]}"#, "sigmas"),
         ] {
-            assert_eq!(of(json).check().unwrap_err().field, field, "{json}");
+            assert_eq!(of(json).check(30.0).unwrap_err().field, field, "{json}");
         }
         let tuning = of(r#"{"sigmas": [9.5, 1, 0], "s_noise": 1.1, "schedule_alpha": 0.5}"#);
-        tuning.check().unwrap();
+        tuning.check(30.0).unwrap();
         assert_eq!(tuning.steps(), Some(2));
         assert_eq!(tuning.levels(false).beta, Some((0.5, 0.6)));
         let settings = tuning.settings();

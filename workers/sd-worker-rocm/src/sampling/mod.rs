@@ -21,6 +21,7 @@ mod name;
 mod noise_level;
 pub mod noise_schedule;
 pub mod prediction;
+mod quantile;
 pub mod run;
 pub mod schedule;
 pub mod scheduler_config;

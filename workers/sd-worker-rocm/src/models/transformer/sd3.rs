@@ -158,6 +158,25 @@ impl Sd3 {
         })
     }
 
+    /// The same network without some of its blocks, by number.
+    ///
+    /// # Errors
+    /// If there is no such block.
+    pub fn without(&self, blocks: &[usize]) -> Result<Self> {
+        if let Some(absent) = blocks.iter().find(|i| **i >= self.blocks.len()) {
+            candle_core::bail!(
+                "there is no layer {absent}; they go from 0 to {}",
+                self.blocks.len() - 1
+            )
+        }
+        let kept = self.blocks.iter().enumerate();
+        let kept = kept.filter(|(i, _)| !blocks.contains(i));
+        Ok(Self {
+            blocks: kept.map(|(_, block)| block.clone()).collect(),
+            ..self.clone()
+        })
+    }
+
     /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch,
     /// tokens, width)` and a pooled one `(batch, width)`.
     ///

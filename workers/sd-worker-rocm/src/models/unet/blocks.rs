@@ -129,6 +129,26 @@ impl Layers {
         self.transformers.iter().map(Transformer::depth)
     }
 
+    /// Lets pixels attend to themselves only, in one of the attentions or in all; whether there is any.
+    pub(super) fn without_attention(&mut self, which: Option<usize>) -> bool {
+        let all = self.transformers.iter_mut().enumerate();
+        let chosen = all.filter(|(i, _)| which.is_none_or(|which| which == *i));
+        chosen
+            .map(|(_, transformer)| transformer.without_attention())
+            .count()
+            > 0
+    }
+
+    /// Residual layers.
+    pub(super) fn count(&self) -> usize {
+        self.resnets.len()
+    }
+
+    /// How many keys of the text its attention takes.
+    pub(super) fn keys(&self) -> usize {
+        self.transformers.iter().map(Transformer::depth).sum()
+    }
+
     /// Keys and values of a text for the attention.
     pub(super) fn text_keys(&self, text: &Tensor, keys: &mut Vec<TextKeys>) -> Result<()> {
         self.transformers

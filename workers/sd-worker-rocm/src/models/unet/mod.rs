@@ -461,6 +461,21 @@ impl UNet {
         condition: &Condition,
         residuals: Option<&Residuals>,
     ) -> Result<Tensor> {
+        let (output, _) = self.forward_deep(x, t, condition, residuals)?;
+        Ok(output)
+    }
+
+    /// As [`Self::forward`], with what goes into the outermost block on the way up, for [`Self::forward_shallow`].
+    ///
+    /// # Errors
+    /// Those of [`Self::forward`].
+    pub fn forward_deep(
+        &self,
+        x: &Tensor,
+        t: f64,
+        condition: &Condition,
+        residuals: Option<&Residuals>,
+    ) -> Result<(Tensor, Tensor)> {
         let none = Residuals::default();
         let added = residuals.unwrap_or(&none);
         let (mut way, mut text) = self.trunk.forward(x, t, condition, None, &added.features)?;
@@ -480,9 +495,77 @@ impl UNet {
             way.x = way.x.broadcast_add(mid)?;
         }
         let mut x = way.x;
+        let mut deep = x.clone();
         for block in &self.up {
-            x = block.forward(&x, &way.time, &mut text, &mut way.skips)?;
+            deep = x;
+            x = block.forward(&deep, &way.time, &mut text, &mut way.skips)?;
         }
+        let output = self.conv_out.forward(&self.norm_out.forward_silu(&x)?)?;
+        Ok((output, deep))
+    }
+
+    /// The output by the outermost blocks alone (Ma et al. 2024): what goes into the last of them is that of an earlier
+    /// step.
+    ///
+    /// # Errors
+    /// Those of [`Self::forward`].
+    pub fn forward_shallow(
+        &self,
+        x: &Tensor,
+        t: f64,
+        condition: &Condition,
+        residuals: Option<&Residuals>,
+        deep: &Tensor,
+    ) -> Result<Tensor> {
+        let (Some(down), Some(up)) = (self.trunk.down.first(), self.up.last()) else {
+            candle_core::bail!("a network without blocks")
+        };
+        let time = self.trunk.time(t, condition, x)?;
+        let x = self.trunk.conv_in.forward(x)?;
+        let mut skips = vec![x.clone()];
+        let none = Residuals::default();
+        let added = residuals.unwrap_or(&none);
+        let mut text = condition.keys.iter();
+        down.forward(&x, &time, &mut text, &mut skips, added.features.first())?;
+        skips.truncate(up.layers.count());
+        for (skip, residual) in skips.iter_mut().zip(&added.down) {
+            *skip = skip.broadcast_add(residual)?;
+        }
+        let last = condition.keys.len().saturating_sub(up.layers.keys());
+        let mut text = condition.keys[last..].iter();
+        let x = up.forward(deep, &time, &mut text, &mut skips)?;
         self.conv_out.forward(&self.norm_out.forward_silu(&x)?)
+    }
+
+    /// The same network, in some of whose blocks pixels attend to themselves only (Ahn et al. 2024). Blocks are named as
+    /// diffusers' modules: `mid`, `down_blocks.1`, `up_blocks.0.attentions.1`.
+    ///
+    /// # Errors
+    /// Says which name is none, with examples of some.
+    pub fn without_attention(&self, names: &[String]) -> std::result::Result<Self, String> {
+        let mut worse = self.clone();
+        for name in names {
+            let unknown = || {
+                format!("{name:?} is no block with attention of this model; they are named as mid, down_blocks.1 or up_blocks.1.attentions.0")
+            };
+            let parts: Vec<&str> = name.split('.').collect();
+            let number = |text: &str| text.parse::<usize>().map_err(|_| unknown());
+            let (block, which) = match parts.as_slice() {
+                [block @ ("mid" | "mid_block")] => ((*block, 0), None),
+                [block, i] => ((*block, number(i)?), None),
+                [block, i, "attentions", which] => ((*block, number(i)?), Some(number(which)?)),
+                _ => return Err(unknown()),
+            };
+            let layers = match block {
+                ("mid" | "mid_block", _) => worse.trunk.mid.as_mut().map(|b| &mut b.layers),
+                ("down_blocks", i) => worse.trunk.down.get_mut(i).map(|b| &mut b.layers),
+                ("up_blocks", i) => worse.up.get_mut(i).map(|b| &mut b.layers),
+                _ => None,
+            };
+            if !layers.is_some_and(|layers| layers.without_attention(which)) {
+                return Err(unknown());
+            }
+        }
+        Ok(worse)
     }
 }

@@ -39,6 +39,8 @@ struct Attention {
     v: Linear,
     out: Linear,
     heads: usize,
+    /// Each row attends to itself only.
+    itself: bool,
 }
 
 impl Attention {
@@ -49,6 +51,7 @@ impl Attention {
             v: linear(vb.pp("to_v"), context, channels)?,
             out: linear(vb.pp("to_out.0"), channels, channels)?,
             heads,
+            itself: false,
         })
     }
 
@@ -58,6 +61,13 @@ impl Attention {
             v: self.v.forward(context)?,
             pictures: Vec::new(),
         })
+    }
+
+    fn to_each_other(&self, x: &Tensor) -> Result<Tensor> {
+        match self.itself {
+            true => self.out.forward(&self.v.forward(x)?),
+            false => self.forward(x, &self.keys(x)?),
+        }
     }
 
     fn forward(&self, x: &Tensor, keys: &TextKeys) -> Result<Tensor> {
@@ -102,7 +112,7 @@ impl Layer {
 
     fn forward(&self, x: &Tensor, text: &TextKeys) -> Result<Tensor> {
         let h = self.norm1.forward(x)?;
-        let x = (x + self.pixels.forward(&h, &self.pixels.keys(&h)?)?)?;
+        let x = (x + self.pixels.to_each_other(&h)?)?;
         let x = (&x + self.text.forward(&self.norm2.forward(&x)?, text)?)?;
         // GEGLU: the second half of the product is the gate, through GELU by erf.
         let h = self.up.forward(&self.norm3.forward(&x)?)?;
@@ -143,6 +153,13 @@ impl Transformer {
                 .collect::<Result<_>>()?,
             proj_out: linear(vb.pp("proj_out"), channels, channels)?,
         })
+    }
+
+    /// Lets pixels attend to themselves only.
+    pub(super) fn without_attention(&mut self) {
+        for layer in &mut self.layers {
+            layer.pixels.itself = true;
+        }
     }
 
     /// Number of layers.

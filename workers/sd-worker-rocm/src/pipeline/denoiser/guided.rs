@@ -7,8 +7,11 @@
 
 use super::run::{Composition, Evaluate, Part, Prompts, Setting};
 use super::Denoiser;
+use crate::request::guidance_tuning::{Away, GuidanceTuning};
+use crate::sampling::guidance::Memory;
 use crate::sampling::{Guidance, NoiseLevel};
 use candle_core::{Device, Result as CandleResult, Tensor};
+use std::cell::RefCell;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread::JoinHandle;
 use worker::{Error, Result};
@@ -25,8 +28,31 @@ pub enum Halves<'a> {
 
 /// Denoisers in the middle of making pictures.
 pub struct Run {
-    guidance: Option<Guidance>,
+    /// Of equal parts of the run.
+    guidances: Vec<Option<Guidance>>,
+    tuning: GuidanceTuning,
     how: How,
+    /// The prompt alone, where some steps go without guidance.
+    alone: Option<Box<dyn Evaluate>>,
+    /// The prompt by a worse network.
+    away: Option<(Away, Box<dyn Evaluate>)>,
+    state: RefCell<State>,
+}
+
+/// What a run remembers of its steps.
+#[derive(Default)]
+struct State {
+    memory: Memory,
+    /// Both predictions agreed enough.
+    agreed: bool,
+}
+
+/// The network's output.
+pub struct Guided {
+    /// With guidance.
+    pub output: Tensor,
+    /// For the negative prompt alone, if that was asked for.
+    pub negative: Option<Tensor>,
 }
 
 enum How {
@@ -105,7 +131,8 @@ impl Composed {
 }
 
 impl Run {
-    /// Prepares a run on latents of these dimensions, without the batch. A request without guidance is one denoiser's, whatever `halves` says.
+    /// Prepares a run on latents of these dimensions, without the batch. A request without guidance is one denoiser's,
+    /// whatever `halves` says.
     ///
     /// # Errors
     /// If a ControlNet cannot be loaded or does not fit, or a device fails.
@@ -115,30 +142,78 @@ impl Run {
         halves: Halves,
         latents: &[usize],
     ) -> Result<Self> {
-        let guidance = denoiser.guidance(setting.request);
-        if let Some(composition) = setting.composition {
-            let is_guided = guidance.is_some();
-            let composed = Composed::new(denoiser, setting, composition, is_guided, latents)?;
-            let how = How::Composed(composed);
-            return Ok(Self { guidance, how });
-        }
-        let mut evaluation = |prompts| denoiser.evaluation(setting, prompts, latents);
-        let how = match (guidance, halves) {
-            (None, _) => How::One(evaluation(Prompts::Positive)?),
-            (Some(_), Halves::Together) if setting.fits_one_batch() => {
-                How::One(evaluation(Prompts::Both)?)
-            }
-            (Some(_), Halves::Together | Halves::InTurn) => How::InTurn([
-                evaluation(Prompts::Negative)?,
-                evaluation(Prompts::Positive)?,
-            ]),
-            (Some(_), Halves::With(other, theirs)) => {
-                let negative = other.evaluation(theirs, Prompts::Negative, latents)?;
-                let elsewhere = Elsewhere::start(negative, other.device().clone())?;
-                How::AtOnce(elsewhere, evaluation(Prompts::Positive)?)
+        let tuning = setting.request.tuning.guidance.clone();
+        let guidances: Vec<Option<Guidance>> = match tuning.guidance_schedule.as_slice() {
+            [] => vec![denoiser.guidance(setting.request)],
+            values => {
+                let mut request = setting.request.clone();
+                let of = |value: &f64| {
+                    (request.guidance, request.true_guidance) = (*value, *value);
+                    denoiser.guidance(&request)
+                };
+                values.iter().map(of).collect()
             }
         };
-        Ok(Self { guidance, how })
+        let away = match tuning.away() {
+            Some(away) => {
+                let worse = Setting {
+                    perturbation: Some(&away.perturbation),
+                    ..*setting
+                };
+                let evaluation = denoiser.evaluation(&worse, Prompts::Positive, latents)?;
+                Some((away, evaluation))
+            }
+            None => None,
+        };
+        let guided = guidances.iter().any(Option::is_some);
+        if let Some(composition) = setting.composition {
+            let composed = Composed::new(denoiser, setting, composition, guided, latents)?;
+            return Ok(Self {
+                guidances,
+                tuning,
+                how: How::Composed(composed),
+                alone: None,
+                away,
+                state: RefCell::default(),
+            });
+        }
+        let mut evaluation =
+            |setting: &Setting, prompts| denoiser.evaluation(setting, prompts, latents);
+        let alone = match guided && tuning.is_partial() {
+            true => Some(evaluation(setting, Prompts::Positive)?),
+            false => None,
+        };
+        let how = match halves {
+            _ if !guided => How::One(evaluation(setting, Prompts::Positive)?),
+            Halves::Together if setting.fits_one_batch() => {
+                How::One(evaluation(setting, Prompts::Both)?)
+            }
+            Halves::Together | Halves::InTurn => How::InTurn([
+                evaluation(setting, Prompts::Negative)?,
+                evaluation(setting, Prompts::Positive)?,
+            ]),
+            Halves::With(other, theirs) => {
+                let negative = other.evaluation(theirs, Prompts::Negative, latents)?;
+                let elsewhere = Elsewhere::start(negative, other.device().clone())?;
+                How::AtOnce(elsewhere, evaluation(setting, Prompts::Positive)?)
+            }
+        };
+        Ok(Self {
+            guidances,
+            tuning,
+            how,
+            alone,
+            away,
+            state: RefCell::default(),
+        })
+    }
+
+    /// The guidance of a step, if it has any.
+    fn guidance(&self, part: Part) -> Option<&Guidance> {
+        let place = part.step * self.guidances.len() / part.steps.max(1);
+        let guidance = self.guidances.get(place).or(self.guidances.last())?;
+        let on = self.tuning.is_on(part.step, part.steps) && !self.state.borrow().agreed;
+        guidance.as_ref().filter(|_| on)
     }
 
     /// The output, guided, for latents `x`, f32 `(batch, channels, height, width)`, at a noise level in this part of the
@@ -146,26 +221,70 @@ impl Run {
     ///
     /// # Errors
     /// If a device fails.
-    pub fn output(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
-        let Some(guidance) = &self.guidance else {
-            return match &self.how {
-                How::One(only) => only.evaluate(x, level, part),
-                How::Composed(all) => Ok(all.evaluate(x, level, part)?.1),
-                _ => candle_core::bail!("conditions without guidance"),
-            };
+    pub fn output(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Guided> {
+        let guided = self.guidances.iter().any(Option::is_some);
+        if guided && part.step < self.tuning.zero_steps() {
+            return Ok(Guided {
+                output: x.zeros_like()?,
+                negative: None,
+            });
+        }
+        let guidance = self.guidance(part);
+        let (negative, positive) = match guidance {
+            Some(_) => self.both(x, level, part)?,
+            None => (None, self.positive(x, level, part)?),
         };
-        match &self.how {
+        let mut output = match (guidance, &negative) {
+            (Some(guidance), Some(negative)) => {
+                let mut state = self.state.borrow_mut();
+                if let Some(enough) = self.tuning.guidance_agreement {
+                    state.agreed = agreement(negative, &positive)? >= enough;
+                }
+                guidance.combine(negative, &positive, &mut state.memory)?
+            }
+            _ => positive.clone(),
+        };
+        if let Some((away, worse)) = &self.away {
+            let scale = away.scale_at(level.timestep, part.step, part.steps);
+            if scale > 0.0 {
+                let worse = worse.evaluate(x, level, part)?;
+                output = (output + ((&positive - worse)? * scale)?)?;
+            }
+        }
+        let output = match guidance {
+            Some(guidance) => guidance.rescaled(output, &positive)?,
+            None => output,
+        };
+        Ok(Guided { output, negative })
+    }
+
+    /// The prompt's output alone.
+    fn positive(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
+        match (&self.alone, &self.how) {
+            (Some(alone), _) => alone.evaluate(x, level, part),
+            (None, How::One(only)) if self.guidances.iter().all(Option::is_none) => {
+                only.evaluate(x, level, part)
+            }
+            _ => Ok(self.both(x, level, part)?.1),
+        }
+    }
+
+    /// The outputs for the negative prompt and the prompt.
+    fn both(
+        &self,
+        x: &Tensor,
+        level: &NoiseLevel,
+        part: Part,
+    ) -> CandleResult<(Option<Tensor>, Tensor)> {
+        let (negative, positive) = match &self.how {
             How::One(both) => {
                 let batch = x.dim(0)?;
                 let output = both.evaluate(x, level, part)?;
-                guidance.combine(
-                    &output.narrow(0, 0, batch)?,
-                    &output.narrow(0, batch, batch)?,
-                )
+                (output.narrow(0, 0, batch)?, output.narrow(0, batch, batch)?)
             }
-            How::InTurn([negative, positive]) => guidance.combine(
-                &negative.evaluate(x, level, part)?,
-                &positive.evaluate(x, level, part)?,
+            How::InTurn([negative, positive]) => (
+                negative.evaluate(x, level, part)?,
+                positive.evaluate(x, level, part)?,
             ),
             How::AtOnce(elsewhere, positive) => {
                 elsewhere.ask(x, level, part)?;
@@ -173,14 +292,20 @@ impl Run {
                 // Taken also where this half has failed: the next question gets its own answer.
                 let negative = elsewhere.answer();
                 let (negative, positive) = (negative?, positive?);
-                guidance.combine(&negative.to_device(x.device())?, &positive)
+                (negative.to_device(x.device())?, positive)
             }
-            How::Composed(all) => match all.evaluate(x, level, part)? {
-                (Some(negative), positive) => guidance.combine(&negative, &positive),
-                (None, _) => candle_core::bail!("guidance without a negative prompt"),
-            },
-        }
+            How::Composed(all) => return all.evaluate(x, level, part),
+        };
+        Ok((Some(negative), positive))
     }
+}
+
+/// How much two predictions agree: the least cosine of the angle between those of each image.
+fn agreement(a: &Tensor, b: &Tensor) -> CandleResult<f64> {
+    let dot = |a: &Tensor, b: &Tensor| (a * b)?.flatten_from(1)?.sum(1);
+    let lengths = (dot(a, a)? * dot(b, b)?)?.sqrt()?.maximum(1e-12)?;
+    let cosines = (dot(a, b)? / lengths)?;
+    Ok(f64::from(cosines.min_all()?.to_scalar::<f32>()?))
 }
 
 /// What is asked of the other device: latents there, their noise level, the part of the run.

@@ -1,7 +1,7 @@
 //! What a denoiser is told of a request, and what it is asked in every step.
 
 use crate::pipeline::text::Encoded;
-use crate::request::ImageRequest;
+use crate::request::{ImageRequest, Perturbation};
 use crate::sampling::NoiseLevel;
 use candle_core::{Device, Result as CandleResult, Tensor};
 
@@ -48,6 +48,8 @@ pub struct Setting<'a> {
     pub references: &'a [Tensor],
     /// The pictures that a video starts and ends with.
     pub ends: &'a Ends,
+    /// How the network is made worse, for guidance away from that.
+    pub perturbation: Option<&'a Perturbation>,
 }
 
 /// Where a run is.
@@ -150,6 +152,7 @@ impl Conditions {
             channels: self.channels.as_ref(),
             references: &self.references,
             ends: &self.ends,
+            perturbation: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::models::change::Change;
 use crate::pipeline::families::{Evaluation, Inputs, Network, TransformerFamily};
 use crate::pipeline::module::Module;
 use crate::pipeline::text::Encoded;
-use crate::request::ImageRequest;
+use crate::request::{ImageRequest, Perturbation};
 use crate::sampling::{Guidance, NoiseLevel};
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
@@ -70,11 +70,13 @@ impl TransformerDenoiser {
         let late = request.video.as_ref().filter(|_| self.is_late);
         let late = late.and_then(|video| video.late_guidance);
         let guidance = Guidance {
+            form: request.tuning.guidance.form(),
             length: self.family.guidance_length(),
             scale: late.unwrap_or_else(|| self.family.guidance_scale(request)),
             rescale: request.guidance_rescale,
         };
-        guidance.is_active().then_some(guidance)
+        let wanted = guidance.is_active() || request.sampler.needs_negative();
+        wanted.then_some(guidance)
     }
 
     /// Whether steps from this time step on are another network's than those before.
@@ -115,7 +117,18 @@ impl TransformerDenoiser {
     ) -> Result<Box<dyn Evaluate>> {
         let request = setting.request;
         let module = self.current();
-        let (network, dtype) = (module.network()?, module.dtype());
+        let (network, dtype) = (Arc::clone(&*module.network()?), module.dtype());
+        let network = match setting.perturbation {
+            None => network,
+            Some(Perturbation::WithoutLayers(layers)) => network
+                .without_layers(layers)
+                .map_err(|e| Error::Usage(format!("skip_layers: {e}")))?,
+            Some(Perturbation::WithoutAttention(_)) => {
+                return Err(Error::Usage(
+                    "pag_scale: perturbed attention is for UNets".to_string(),
+                ))
+            }
+        };
         let of = prompts.of(setting);
         let prepare = || -> CandleResult<Repeated> {
             let rows = |x: &dyn Fn(&Encoded) -> Tensor| {
@@ -148,7 +161,7 @@ impl TransformerDenoiser {
                 ends: setting.ends.each(|x| x.to_dtype(dtype))?,
             };
             Ok(Repeated {
-                evaluation: Arc::clone(&*network).prepare(inputs)?,
+                evaluation: network.clone().prepare(inputs)?,
                 times: of.len(),
                 dtype,
             })

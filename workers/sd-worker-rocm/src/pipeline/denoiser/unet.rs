@@ -8,11 +8,12 @@ use crate::models::unet::{Condition, Extra, Residuals, UNet};
 use crate::models::VarBuilder;
 use crate::pipeline::module::Module;
 use crate::pipeline::text::Encoded;
-use crate::request::ImageRequest;
+use crate::request::{ImageRequest, Perturbation, StepCache};
 use crate::sampling::guidance::Length;
 use crate::sampling::{Guidance, NoiseLevel};
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
+use std::cell::RefCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use worker::{Error, Result};
@@ -81,12 +82,14 @@ impl UNetDenoiser {
     /// Guidance by a second evaluation; distilled networks have it as a condition.
     pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
         let guidance = Guidance {
+            form: request.tuning.guidance.form(),
             length: Length::Free,
             scale: request.guidance,
             rescale: request.guidance_rescale,
         };
         let distilled = self.config.time_cond_proj_dim.is_some();
-        (guidance.is_active() && !distilled).then_some(guidance)
+        let wanted = guidance.is_active() || request.sampler.needs_negative();
+        (wanted && !distilled).then_some(guidance)
     }
 
     /// The network, ready for these prompts.
@@ -114,6 +117,18 @@ impl UNetDenoiser {
             guides.push(self.guides.prepare(control, &told, unet)?);
         }
         let unet = self.module.network()?;
+        let unet = match setting.perturbation {
+            None => unet,
+            Some(Perturbation::WithoutAttention(blocks)) => {
+                let worse = unet.without_attention(blocks);
+                Arc::new(worse.map_err(|reason| Error::Usage(format!("pag_layers: {reason}")))?)
+            }
+            Some(Perturbation::WithoutLayers(_)) => {
+                return Err(Error::Usage(
+                    "skip_layers: a UNet has no layers to leave out".to_string(),
+                ))
+            }
+        };
         let failed = Error::candle("preparing the denoiser");
         let rows = self.rows(setting, prompts);
         let times = rows.len();
@@ -151,6 +166,11 @@ impl UNetDenoiser {
                 instructed: self.image_guidance(request).map(|scale| (scale, prompts)),
                 guides,
                 device: self.device.clone(),
+                every: match request.tuning.step_cache {
+                    Some(StepCache::Deep(steps)) => steps,
+                    _ => 1,
+                },
+                deep: RefCell::default(),
             })
         };
         Ok(Box::new(build().map_err(failed)?))
@@ -258,6 +278,38 @@ struct Evaluation {
     instructed: Option<(f64, Prompts)>,
     guides: Vec<GuideRun>,
     device: Device,
+    /// Steps that share the inner blocks.
+    every: usize,
+    /// What the inner blocks gave in the last step that computed them.
+    deep: RefCell<Option<Tensor>>,
+}
+
+impl Evaluation {
+    /// The network's output; the inner blocks of most steps are those of an earlier one, if that is asked for.
+    fn network(
+        &self,
+        x: &Tensor,
+        level: &NoiseLevel,
+        part: Part,
+        condition: &Condition,
+        residuals: Option<&Residuals>,
+    ) -> CandleResult<Tensor> {
+        let t = level.timestep;
+        if self.every == 1 {
+            return self.unet.forward(x, t, condition, residuals);
+        }
+        let mut deep = self.deep.borrow_mut();
+        match &*deep {
+            Some(deep) if !part.step.is_multiple_of(self.every) => {
+                self.unet.forward_shallow(x, t, condition, residuals, deep)
+            }
+            _ => {
+                let (output, new) = self.unet.forward_deep(x, t, condition, residuals)?;
+                *deep = Some(new);
+                Ok(output)
+            }
+        }
+    }
 }
 
 impl Evaluate for Evaluation {
@@ -285,8 +337,7 @@ impl Evaluate for Evaluation {
         let part_shown = self.shares.hide(&self.condition, part);
         let condition = part_shown.as_ref().unwrap_or(&self.condition);
         let output = self
-            .unet
-            .forward(&x, level.timestep, condition, residuals.as_ref())?
+            .network(&x, level, part, condition, residuals.as_ref())?
             .to_dtype(DType::F32)?;
         match self.instructed {
             None => Ok(output),

@@ -271,4 +271,12 @@ pub trait Network: Send + Sync {
     /// # Errors
     /// If inputs do not fit the network, or the device fails.
     fn prepare(self: Arc<Self>, inputs: Inputs) -> CandleResult<Evaluation>;
+
+    /// The same network without some of its layers.
+    ///
+    /// # Errors
+    /// If it has no such layers, or none of them can be left out.
+    fn without_layers(&self, _layers: &[usize]) -> CandleResult<Arc<dyn Network>> {
+        candle_core::bail!("this model's layers cannot be left out")
+    }
 }

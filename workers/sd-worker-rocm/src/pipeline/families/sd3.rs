@@ -102,6 +102,10 @@ impl TransformerFamily for Sd3Config {
 }
 
 impl Network for Sd3 {
+    fn without_layers(&self, layers: &[usize]) -> CandleResult<Arc<dyn Network>> {
+        Ok(Arc::new(self.without(layers)?))
+    }
+
     fn prepare(self: Arc<Self>, inputs: Inputs) -> CandleResult<Evaluation> {
         let Inputs { text, pooled, .. } = inputs;
         Ok(Box::new(move |x, level, _| {

@@ -1,5 +1,6 @@
 //! Bounds on the image that a network sees, for models in pixels.
 
+use crate::sampling::quantile::quantiles;
 use candle_core::{Result, Tensor};
 
 /// How a predicted image is kept in bounds.
@@ -23,18 +24,10 @@ impl Restrain {
             Self::Clip(range) => return image.clamp(-range, range),
             Self::Threshold { quantile, most } => (quantile, most),
         };
-        let sizes = image.abs()?.flatten_from(1)?.to_vec2::<f32>()?;
-        let bounds = sizes.into_iter().map(|mut sizes| {
-            sizes.sort_by(f32::total_cmp);
-            let place = quantile * (sizes.len() - 1) as f64;
-            let (low, high) = (sizes[place.floor() as usize], sizes[place.ceil() as usize]);
-            let between = f64::from(low) + place.fract() * f64::from(high - low);
-            between.min(most).max(1.0) as f32
-        });
+        let bound = quantiles(&image.abs()?.flatten_from(1)?, quantile)?;
         let mut shape = vec![1; image.rank()];
         shape[0] = image.dim(0)?;
-        let bounds: Vec<f32> = bounds.collect();
-        let bound = Tensor::from_vec(bounds, shape, image.device())?;
+        let bound = bound.clamp(1.0, most)?.reshape(shape)?;
         image.broadcast_div(&bound)?.clamp(-1.0, 1.0)
     }
 }

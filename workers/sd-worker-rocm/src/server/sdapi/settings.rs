@@ -132,7 +132,7 @@ impl Settings {
                 for (_, place, usual) in TUNING.iter().filter(|(known, ..)| *known == name) {
                     *place(&mut self.tuning) = Some(value).filter(|value| value != usual);
                 }
-                self.tuning.check().map_err(|_| bad())?;
+                self.tuning.check(f64::INFINITY).map_err(|_| bad())?;
             }
             _ if is_harmless(name) => {}
             _ => match FIXED.iter().find(|(fixed, _)| *fixed == name) {

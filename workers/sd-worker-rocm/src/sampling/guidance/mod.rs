@@ -1,10 +1,16 @@
 //! Classifier-free guidance.
 
+mod form;
+
+pub use form::{Form, Memory, Mimic, Projection};
+
 use candle_core::{Result, Tensor, D};
 
 /// How strongly the prompt steers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Guidance {
+    /// How the two predictions are brought together.
+    pub form: Form,
     /// What keeps the length that it has in the prompt's own prediction.
     pub length: Length,
     /// Up to 1 is the prompt's prediction alone; larger moves away from the negative prompt's.
@@ -48,16 +54,29 @@ impl Guidance {
         self.scale > 1.0
     }
 
-    /// The guided prediction from the negative prompt's and the prompt's, `(N, C, H, W)` or `(N, L, C)` each.
+    /// The guided prediction from the negative prompt's and the prompt's, `(N, C, H, W)` or `(N, L, C)` each, before
+    /// [`Self::rescaled`]. `memory` is what the form remembers of a run.
     ///
     /// # Errors
     /// candle's.
-    pub fn combine(&self, negative: &Tensor, positive: &Tensor) -> Result<Tensor> {
-        let guided = (negative + ((positive - negative)? * self.scale)?)?;
-        let guided = match (self.length.of(positive)?, self.length.of(&guided)?) {
-            (Some(own), Some(now)) => guided.broadcast_mul(&(own / now)?)?,
-            _ => guided,
-        };
+    pub fn combine(
+        &self,
+        negative: &Tensor,
+        positive: &Tensor,
+        memory: &mut Memory,
+    ) -> Result<Tensor> {
+        let guided = self.form.combine(negative, positive, self.scale, memory)?;
+        match (self.length.of(positive)?, self.length.of(&guided)?) {
+            (Some(own), Some(now)) => guided.broadcast_mul(&(own / now)?),
+            _ => Ok(guided),
+        }
+    }
+
+    /// A guided prediction with the spread of the prompt's, as far as `rescale` says.
+    ///
+    /// # Errors
+    /// candle's.
+    pub fn rescaled(&self, guided: Tensor, positive: &Tensor) -> Result<Tensor> {
         if self.rescale == 0.0 {
             return Ok(guided);
         }
@@ -95,11 +114,14 @@ mod tests {
         let (negative, positive) = (x(0.37), x(0.91));
         for length in [Length::Rows, Length::Patches] {
             let guidance = Guidance {
+                form: Form::Plain,
                 length,
                 scale: 4.0,
                 rescale: 0.0,
             };
-            let guided = guidance.combine(&negative, &positive).unwrap();
+            let guided = guidance
+                .combine(&negative, &positive, &mut Memory::default())
+                .unwrap();
             let apart = |of: Length| {
                 let lengths = |x: &Tensor| of.of(x).unwrap().unwrap();
                 let apart = (lengths(&guided) - lengths(&positive)).unwrap().abs();
@@ -124,21 +146,28 @@ mod tests {
         let negative = Tensor::new(&[[0f32, 1., 2., 3.], [1., 0., 1., 0.]], cpu).unwrap();
         let positive = Tensor::new(&[[1f32, -1., 4., 2.], [0., 2., 0., 5.]], cpu).unwrap();
         let full = Guidance {
+            form: Form::Plain,
             length: Length::Free,
             scale: 7.5,
             rescale: 1.0,
         };
-        let guided = full.combine(&negative, &positive).unwrap();
+        let guided = full
+            .combine(&negative, &positive, &mut Memory::default())
+            .unwrap();
+        let guided = full.rescaled(guided, &positive).unwrap();
         let ratio = (spread(&guided).unwrap() / spread(&positive).unwrap()).unwrap();
         for r in ratio.flatten_all().unwrap().to_vec1::<f32>().unwrap() {
             assert!((r - 1.0).abs() < 1e-5, "{r}");
         }
         let none = Guidance {
+            form: Form::Plain,
             length: Length::Free,
             scale: 2.0,
             rescale: 0.0,
         };
-        let guided = none.combine(&negative, &positive).unwrap();
+        let guided = none
+            .combine(&negative, &positive, &mut Memory::default())
+            .unwrap();
         assert_eq!(
             guided.to_vec2::<f32>().unwrap(),
             [[2., -3., 6., 1.], [-1., 4., -1., 10.]]
