@@ -11,6 +11,7 @@ mod float8;
 mod float8_files;
 mod flux;
 mod flux2;
+mod guidance;
 mod hashed;
 mod highres;
 mod ip_adapters;
