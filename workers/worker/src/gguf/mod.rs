@@ -32,8 +32,8 @@ const DEFAULT_ALIGNMENT: u64 = 32;
 const MIN_METADATA_BYTES: u64 = 8 + 1 + 4 + 1;
 /// Fewest bytes of a tensor entry: name length, one character, rank, type, offset.
 const MIN_TENSOR_BYTES: u64 = 8 + 1 + 4 + 4 + 8;
-/// Highest tensor rank of the format.
-const MAX_RANK: u32 = 4;
+/// Highest tensor rank: of the format it is 4, and convolutions of videos are written with one more.
+const MAX_RANK: u32 = 5;
 
 /// A failed check.
 #[derive(Debug, thiserror::Error)]
