@@ -39,6 +39,10 @@ pub struct ModelArgs {
     #[arg(long, value_name = "PATH|REPO:FILE")]
     transformer: Option<String>,
 
+    /// The same for the second transformer of models that have one for late steps (Wan 2.2).
+    #[arg(long, value_name = "PATH|REPO:FILE")]
+    late_transformer: Option<String>,
+
     /// What a single file of SD 3, FLUX.1 or Z-Image lacks: a folder with text encoders (text_encoder…/, or clip_l,
     /// clip_g, t5xxl…, qwen_3_4b….safetensors) and tokenizers (tokenizer…/).
     #[arg(long, value_name = "DIR")]
@@ -334,6 +338,8 @@ impl ModelArgs {
         let model = self.one()?.map(|m| self.resolve(m)).transpose()?;
         let transformer = self.transformer.as_deref();
         let transformer = transformer.map(|t| self.resolve(t)).transpose()?;
+        let late = self.late_transformer.as_deref();
+        let late_transformer = late.map(|t| self.resolve(t)).transpose()?;
         let refiner = self.refiner.as_deref();
         let refiner = refiner.map(|r| self.resolve(r)).transpose()?;
         let switch = match self.vae_tiling {
@@ -350,6 +356,7 @@ impl ModelArgs {
             image_encoder: self.image_encoder.clone(),
             vae: self.vae.clone(),
             transformer,
+            late_transformer,
             text_encoders: self.text_encoders.clone(),
             taesd: self.taesd.clone(),
             lora_dirs: self.lora_dir.clone(),

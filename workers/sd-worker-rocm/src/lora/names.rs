@@ -1,7 +1,7 @@
 //! Key names of LoRA files, and which of a model's tensors they mean.
 
 use super::layer::Of;
-use crate::weights::{ldm, transformer};
+use crate::weights::{ldm, transformer, wan};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -321,6 +321,9 @@ impl<'a> Index<'a> {
         // Some models have no list there.
         let single = target.layer.strip_suffix("_to_out_0");
         if let Some(tensor) = single.and_then(|layer| tensor(format!("{layer}_to_out"))) {
+            return Some(vec![(tensor, 1)]);
+        }
+        if let Some(tensor) = wan::from_original(&target.layer).and_then(tensor) {
             return Some(vec![(tensor, 1)]);
         }
         let candidates = transformer::from_original(&target.layer).into_iter();

@@ -1,10 +1,11 @@
 //! The LoRAs of a request, merged into the networks and undone.
 
-use super::denoiser::Part;
+use super::denoiser::{Aim, Part};
 use super::Pipeline;
 use crate::lora::{Delta, Lora, LoraFile, Network};
 use crate::models::change::Change;
 use crate::request::ImageRequest;
+use std::path::Path;
 use worker::fault::of_file;
 use worker::Result;
 
@@ -118,6 +119,11 @@ impl Pipeline {
         let mut names = self.text.names();
         names.push((Network::Denoiser, self.denoiser.names()));
         for (file, lora) in files {
+            let aim = aim_of(file.path());
+            self.denoiser.aim(aim);
+            if let Some(second) = &mut self.second {
+                second.aim(aim);
+            }
             let wanted = |network| networks.have(network);
             for delta in file.deltas(lora, &names, wanted, &self.place.denoiser)? {
                 let Delta {
@@ -139,5 +145,44 @@ impl Pipeline {
         let second = self.second.as_mut();
         let mut denoisers = std::iter::once(&mut self.denoiser).chain(second);
         denoisers.try_for_each(|denoiser| denoiser.add(tensor, change))
+    }
+}
+
+/// The networks that a LoRA is for, where early and late steps have one each: files of such pairs say it in their
+/// names, by `high` or `low` in front of `noise` or at the end. Others are for both.
+fn aim_of(path: &Path) -> Aim {
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
+    let name = name.to_lowercase();
+    let words = name.split(|c: char| !c.is_alphanumeric());
+    let words: Vec<&str> = words.filter(|word| !word.is_empty()).collect();
+    let says = |what: &str| {
+        words.iter().enumerate().any(|(i, word)| {
+            let next = words.get(i + 1);
+            *word == format!("{what}noise") || *word == what && next.is_none_or(|n| *n == "noise")
+        })
+    };
+    match (says("high"), says("low")) {
+        (true, false) => Aim::Early,
+        (false, true) => Aim::Late,
+        _ => Aim::Both,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_of_loras_say_what_they_are_for() {
+        for (name, aim) in [
+            ("wan2.2_lightx2v_4steps_high_noise.safetensors", Aim::Early),
+            ("Wan22-Style-LowNoise-v2.safetensors", Aim::Late),
+            ("style_LOW.safetensors", Aim::Late),
+            ("low_poly.safetensors", Aim::Both),
+            ("highlander.safetensors", Aim::Both),
+            ("high_noise_and_low_noise.safetensors", Aim::Both),
+        ] {
+            assert_eq!(aim_of(Path::new(name)), aim, "{name}");
+        }
     }
 }

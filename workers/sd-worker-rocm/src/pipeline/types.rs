@@ -50,6 +50,8 @@ pub struct PipelineOptions {
     pub vae: Option<PathBuf>,
     /// A transformer to use instead of the model's own: safetensors or GGUF.
     pub transformer: Option<PathBuf>,
+    /// The same for the second transformer of models that have one for late steps.
+    pub late_transformer: Option<PathBuf>,
     /// A folder with text encoders and tokenizers that a single file lacks.
     pub text_encoders: Option<PathBuf>,
     /// A TAESD decoder for previews: file or folder. Without it previews are a linear guess.

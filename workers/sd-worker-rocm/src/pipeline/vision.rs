@@ -1,6 +1,7 @@
 //! Pictures as CLIP sees them.
 
 use super::module::Module;
+use crate::editing::resize::Filter;
 use crate::models::clip_vision::{ClipVision, ClipVisionConfig};
 use crate::weights::folder::Folder;
 use crate::weights::Weights;
@@ -127,7 +128,8 @@ impl ClipPictures {
             true => (shortest_edge, longer),
             false => (longer, shortest_edge),
         };
-        let scaled = bicubic(picture, w, h);
+        // Towers were trained on pictures that Pillow has scaled.
+        let scaled = Filter::Bicubic.resize(picture, w as u32, h as u32);
         let (left, top) = ((w - pixels) / 2, (h - pixels) / 2);
         let side = pixels as u32;
         let middle = imageops::crop_imm(&scaled, left as u32, top as u32, side, side).to_image();
@@ -141,76 +143,6 @@ impl ClipPictures {
         }
         Tensor::from_vec(values, (1, 3, pixels, pixels), &Device::Cpu)
     }
-}
-
-/// A picture of this size by Pillow's bicubic filter, bit for bit: columns first, both times rounded to 8 bits, with
-/// weights of 22 bits behind the point. Towers were trained on such pictures.
-pub fn bicubic(picture: &RgbImage, width: usize, height: usize) -> RgbImage {
-    let (columns, rows) = (picture.width() as usize, picture.height() as usize);
-    if (columns, rows) == (width, height) {
-        return picture.clone();
-    }
-    // A sample, and how far apart samples of a line are.
-    let resample =
-        |from: &[u8], lines: usize, size: usize, to: usize, at: &dyn Fn(usize, usize) -> usize| {
-            let taps = taps(size, to);
-            let mut out = Vec::with_capacity(lines * to * 3);
-            for line in 0..lines {
-                for (start, weights) in &taps {
-                    for colour in 0..3 {
-                        let sum: i64 = (weights.iter().enumerate())
-                            .map(|(i, weight)| {
-                                weight * i64::from(from[3 * at(line, start + i) + colour])
-                            })
-                            .sum();
-                        let rounded = (sum + (1 << (BITS - 1))) >> BITS;
-                        out.push(rounded.clamp(0, 255) as u8);
-                    }
-                }
-            }
-            out
-        };
-    let across = |row: usize, column: usize| row * columns + column;
-    let wide = resample(picture.as_raw(), rows, columns, width, &across);
-    // The result lies column by column.
-    let down = |column: usize, row: usize| row * width + column;
-    let turned = resample(&wide, width, rows, height, &down);
-    RgbImage::from_fn(width as u32, height as u32, |x, y| {
-        let at = 3 * (x as usize * height + y as usize);
-        image::Rgb([turned[at], turned[at + 1], turned[at + 2]])
-    })
-}
-
-/// Bits behind the point of a filter's weights.
-const BITS: u32 = 22;
-
-/// For each of `to` samples the first of `size` that it is made of, and their weights.
-fn taps(size: usize, to: usize) -> Vec<(usize, Vec<i64>)> {
-    let scale = size as f64 / to.max(1) as f64;
-    let wide = scale.max(1.0);
-    let cubic = |x: f64| {
-        const A: f64 = -0.5;
-        match x.abs() {
-            x if x < 1.0 => ((A + 2.0) * x - (A + 3.0)) * x * x + 1.0,
-            x if x < 2.0 => (((x - 5.0) * x + 8.0) * x - 4.0) * A,
-            _ => 0.0,
-        }
-    };
-    (0..to)
-        .map(|i| {
-            let centre = (i as f64 + 0.5) * scale;
-            let first = (centre - 2.0 * wide + 0.5).max(0.0) as usize;
-            let last = ((centre + 2.0 * wide + 0.5) as usize).min(size);
-            let weights = (first..last).map(|at| cubic((at as f64 - centre + 0.5) / wide));
-            let weights: Vec<f64> = weights.collect();
-            let sum: f64 = weights.iter().sum();
-            let whole = weights.iter().map(|weight| {
-                // Half away from zero.
-                (weight / sum * f64::from(1u32 << BITS)).round() as i64
-            });
-            (first, whole.collect())
-        })
-        .collect()
 }
 
 /// A tower's files.
@@ -415,30 +347,6 @@ mod tests {
             let error = check(json).unwrap_err();
             assert!(error.contains(named), "{json}: {error}");
         }
-    }
-
-    /// Numbers of Pillow 13.
-    #[test]
-    fn bicubic_as_pillow_has_it() {
-        let picture = RgbImage::from_fn(7, 5, |x, y| {
-            image::Rgb([
-                (x * 41) as u8,
-                (y * 57) as u8,
-                ((x * 37 + y * 91) % 256) as u8,
-            ])
-        });
-        let bytes = |width, height| bicubic(&picture, width, height).into_raw();
-        assert_eq!(
-            bytes(3, 2),
-            [29, 49, 95, 123, 49, 130, 217, 49, 133, 29, 179, 110, 123, 179, 116, 217, 179, 126]
-        );
-        assert_eq!(
-            bytes(2, 9)[..24],
-            [
-                58, 0, 44, 188, 0, 174, 58, 14, 81, 188, 14, 159, 58, 50, 145, 188, 50, 130, 58,
-                82, 144, 188, 82, 101
-            ]
-        );
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! A first picture that nobody sees.
 
 use super::{GuidancePlace, Pipeline};
-use crate::info::Purpose;
-use crate::request::{InitFields, InterfaceDefaults, Limits, RequestFields};
+use crate::info::{Purpose, Takes};
+use crate::request::{InitFields, InterfaceDefaults, Limits, RequestFields, VideoFields};
+use crate::video::VideoFormat;
 use image::RgbImage;
 use std::ops::ControlFlow;
 use worker::Result;
@@ -27,6 +28,17 @@ impl Pipeline {
             // Models that want more than a prompt get black pictures.
             init: (info.purpose == Purpose::Instructions).then(|| InitFields::new(picture())),
             references: vec![RgbImage::new(64, 64); *info.references.start()],
+            video: match &info.defaults.video {
+                // The shortest one that has all that longer ones have.
+                Some(video) => VideoFields {
+                    frames: Some(1 + video.time_factor),
+                    first: (video.first == Takes::Must).then(picture),
+                    last: (video.last == Takes::Must).then(picture),
+                    format: Some(VideoFormat::Gif),
+                    ..VideoFields::default()
+                },
+                None => VideoFields::default(),
+            },
             depth: (info.purpose == Purpose::Depth).then(picture),
             ..RequestFields::default()
         };

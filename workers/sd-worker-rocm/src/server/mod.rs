@@ -34,6 +34,7 @@ pub mod request;
 mod saved_jobs;
 pub mod sdapi;
 mod served;
+mod videos;
 mod wording;
 
 pub use crate::request::Limits;
@@ -133,6 +134,7 @@ impl Worker for ImageWorker {
         public.extend(sdapi::public_routes());
         let mut protected = jobs::routes();
         protected.extend(openai::routes());
+        protected.extend(videos::routes());
         protected.extend(sdapi::routes());
         protected.extend(controls::routes());
         Routes { public, protected }

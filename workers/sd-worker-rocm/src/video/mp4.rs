@@ -14,8 +14,8 @@ use worker::Result;
 const SPEED: u8 = 9;
 /// How coarse numbers become, 0 to 255.
 const QUANTIZER: usize = 60;
-/// Pixels of a side: AV1 codes blocks of at least 16, and has 16 bits for the size.
-const SIDES: std::ops::RangeInclusive<u32> = 16..=1 << 16;
+/// Pixels of a side: the encoder's blocks have at least 16, and MP4 has 16 bits for the size.
+const SIDES: std::ops::RangeInclusive<u32> = 16..=u16::MAX as u32;
 /// Seconds between frames that stand alone.
 const KEY_SECONDS: u64 = 2;
 
@@ -31,7 +31,7 @@ pub(super) struct Mp4 {
 impl Mp4 {
     pub(super) fn new(file: &VideoFile) -> Result<Self> {
         if !SIDES.contains(&file.width) || !SIDES.contains(&file.height) {
-            return Err(file.refused("it takes 16 to 65536 pixels a side"));
+            return Err(file.refused("it takes 16 to 65535 pixels a side"));
         }
         let mut config = EncoderConfig {
             width: file.width as usize,

@@ -23,6 +23,7 @@ pub mod openclip;
 pub mod packed;
 pub mod transformer;
 pub mod wan;
+pub mod wan_vae;
 
 use bytes::Bytes;
 use candle_core::quantized::{GgmlDType, QStorage, QTensor};

@@ -84,6 +84,22 @@ pub fn modern(name: &str) -> String {
     renamed.unwrap_or_else(|| name.to_string())
 }
 
+/// diffusers' name of a layer of the original, with underscores for dots as LoRAs have them.
+pub fn from_original(layer: &str) -> Option<String> {
+    let flat = |name: &str| name.trim_end_matches('.').replace('.', "_");
+    let find = |layer: &str, table: &[(&str, &str)]| {
+        let found = table.iter().find(|(old, _)| flat(old) == layer)?;
+        Some(flat(found.1))
+    };
+    match layer
+        .strip_prefix("blocks_")
+        .and_then(|rest| rest.split_once('_'))
+    {
+        Some((block, layer)) => Some(format!("blocks_{block}_{}", find(layer, LAYERS)?)),
+        None => find(layer, OTHERS),
+    }
+}
+
 /// A file's tensors under diffusers' names.
 pub fn renamed(weights: &Weights) -> Weights {
     let original = weights.names().any(|name| name.contains(".self_attn.q."));

@@ -1,14 +1,18 @@
 //! Networks of video models against diffusers' numbers: `tests/reference/make_video_networks.py` has made them.
 
-use super::hashed::uniform;
+use super::common::difference;
+use super::hashed::{network, nothing_absent, uniform};
 use super::networks::Networks;
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Device, Result, Tensor};
 use candle_transformers::models::t5::Config as T5Config;
 use sd_worker_rocm::models::clip_vision::{ClipVision, ClipVisionConfig};
 use sd_worker_rocm::models::codec::{CodecConfig, LatentCodec};
 use sd_worker_rocm::models::t5::T5Encoder;
 use sd_worker_rocm::models::transformer::wan::{Wan, WanConfig};
 use sd_worker_rocm::models::wan_vae::{WanVae, WanVaeConfig};
+use sd_worker_rocm::models::VarBuilder;
+use sd_worker_rocm::weights::{wan_vae, Weights};
+use std::collections::HashMap;
 use std::ops::ControlFlow;
 
 /// The frames of `(1, channels, frames, height, width)` latents: `(1, 3, frames, height, width)`, cut to -1..1 as
@@ -185,4 +189,100 @@ fn umt5_and_clips_view_of_pictures() {
     n.same("clip_vision.rows", &net.rows(&pictures, 1).unwrap(), 1e-4);
     let embeddings = net.embeddings(&pictures).unwrap();
     n.same("clip_vision.embeddings", &embeddings, 1e-4);
+}
+
+/// The original's name of an autoencoder's tensor; `layers` are the residual ones of a block when encoding.
+fn original(name: &str, residual: bool, layers: usize) -> String {
+    let replaced = |name: &str, table: &[(&str, &str)]| {
+        let mut name = name.to_string();
+        for (ours, theirs) in table {
+            name = name.replace(ours, theirs);
+        }
+        name
+    };
+    let name = replaced(
+        name,
+        &[
+            ("norm1.", "residual.0."),
+            ("conv1.", "residual.2."),
+            ("norm2.", "residual.3."),
+            ("conv2.", "residual.6."),
+            ("conv_shortcut.", "shortcut."),
+            ("mid_block.resnets.0.", "middle.0."),
+            ("mid_block.attentions.0.", "middle.1."),
+            ("mid_block.resnets.1.", "middle.2."),
+            ("conv_in.", "conv1."),
+            ("norm_out.", "head.0."),
+            ("conv_out.", "head.2."),
+            ("post_quant_conv.", "conv2."),
+            ("quant_conv.", "conv1."),
+        ],
+    );
+    let parts: Vec<&str> = name.split('.').collect();
+    match parts.as_slice() {
+        ["encoder", "down_blocks", layer, rest @ ..] if !residual => {
+            format!("encoder.downsamples.{layer}.{}", rest.join("."))
+        }
+        [side, blocks, block, kind, rest @ ..] if blocks.ends_with("_blocks") => {
+            let count = layers + usize::from(*side == "decoder");
+            let list = if *side == "decoder" {
+                "upsamples"
+            } else {
+                "downsamples"
+            };
+            let block: usize = block.parse().unwrap();
+            let (layer, rest) = match (*kind, rest) {
+                ("resnets", [layer, rest @ ..]) => (layer.parse().unwrap(), rest),
+                ("upsamplers", [_, rest @ ..]) => (count, rest),
+                (_, rest) => (count, rest),
+            };
+            let rest = rest.join(".");
+            match residual {
+                true => format!("{side}.{list}.{block}.{list}.{layer}.{rest}"),
+                false => format!("{side}.{list}.{}.{rest}", block * (count + 1) + layer),
+            }
+        }
+        _ => name.clone(),
+    }
+}
+
+#[test]
+fn autoencoders_in_files_of_their_own() {
+    let device = Device::Cpu;
+    let place = tempfile::tempdir().unwrap();
+    for (channels, residual) in [(16, false), (48, true)] {
+        let config = serde_json::json!({
+            "base_dim": 6, "decoder_base_dim": 8, "z_dim": channels, "dim_mult": [1, 2, 2], "temperal_downsample": [false, true], "num_res_blocks": 1,
+            "is_residual": residual, "patch_size": residual.then_some(2), "latents_mean": vec![0.0; channels], "latents_std": vec![1.0; channels],
+        });
+        let config: WanVaeConfig = serde_json::from_value(config).unwrap();
+        let (vae, tensors) = network("vae", nothing_absent, &device, |vb| {
+            WanVae::new(vb, &config)
+        });
+        let theirs: HashMap<String, Tensor> = tensors
+            .into_iter()
+            .map(|(name, tensor)| (original(&name, residual, 1), tensor))
+            .collect();
+        assert!(theirs.contains_key("decoder.middle.0.residual.0.gamma"));
+        let path = place.path().join(format!("{channels}.safetensors"));
+        candle_core::safetensors::save(&theirs, &path).unwrap();
+        let (found, weights) = wan_vae::take(&Weights::open(&path).unwrap()).unwrap();
+        let published = match residual {
+            true => (-0.2289, 0.4765),
+            false => (-0.7571, 2.8184),
+        };
+        assert_eq!((found.latents_mean[0], found.latents_std[0]), published);
+        let tensors = weights.load_all(DType::F32, &device).unwrap();
+        let vb = VarBuilder::from_tensors(tensors, DType::F32, &device);
+        let mut same = found;
+        same.latents_mean.clone_from(&config.latents_mean);
+        same.latents_std.clone_from(&config.latents_std);
+        let again = WanVae::new(vb, &same).unwrap();
+        let video = Tensor::from_vec(uniform("video", 3 * 5 * 8 * 16), (1, 3, 5, 8, 16), &device);
+        let video = video.unwrap();
+        let (one, other) = (vae.encode(&video).unwrap(), again.encode(&video).unwrap());
+        assert_eq!(difference(&one, &other), 0.0);
+        let frames = |vae: &WanVae| decode(vae, &one, None).unwrap();
+        assert_eq!(difference(&frames(&vae), &frames(&again)), 0.0);
+    }
 }

@@ -2,9 +2,12 @@
 //! them.
 
 use super::common::{go_on, Draw};
+use super::pipelines::{write_gguf, Tensors};
 use super::small::{apart, Pipelines};
+use candle_core::quantized::GgmlDType;
 use image::codecs::webp::WebPDecoder;
 use image::{AnimationDecoder, DynamicImage, RgbImage};
+use sd_worker_rocm::lora::Lora;
 use sd_worker_rocm::pipeline::{Generated, ImageRequest, Pipeline, PipelineOptions};
 use sd_worker_rocm::request::VideoRequest;
 use sd_worker_rocm::video::VideoFormat;
@@ -189,4 +192,158 @@ fn a_video_is_broken_off_while_it_is_decoded() {
     });
     let made = made.unwrap();
     assert!(made.cancelled && made.videos.is_empty());
+}
+
+/// diffusers' names of a block's layers, and the original's.
+const LAYERS: [(&str, &str); 15] = [
+    ("attn1.to_q.", "self_attn.q."),
+    ("attn1.to_k.", "self_attn.k."),
+    ("attn1.to_v.", "self_attn.v."),
+    ("attn1.to_out.0.", "self_attn.o."),
+    ("attn1.norm_", "self_attn.norm_"),
+    ("attn2.to_q.", "cross_attn.q."),
+    ("attn2.to_k.", "cross_attn.k."),
+    ("attn2.to_v.", "cross_attn.v."),
+    ("attn2.to_out.0.", "cross_attn.o."),
+    ("attn2.norm_added_k.", "cross_attn.norm_k_img."),
+    ("attn2.norm_", "cross_attn.norm_"),
+    ("norm2.", "norm3."),
+    ("ffn.net.0.proj.", "ffn.0."),
+    ("ffn.net.2.", "ffn.2."),
+    ("scale_shift_table", "modulation"),
+];
+
+/// The same of other layers.
+const OTHERS: [(&str, &str); 7] = [
+    (
+        "condition_embedder.time_embedder.linear_1.",
+        "time_embedding.0.",
+    ),
+    (
+        "condition_embedder.time_embedder.linear_2.",
+        "time_embedding.2.",
+    ),
+    ("condition_embedder.time_proj.", "time_projection.1."),
+    (
+        "condition_embedder.text_embedder.linear_1.",
+        "text_embedding.0.",
+    ),
+    (
+        "condition_embedder.text_embedder.linear_2.",
+        "text_embedding.2.",
+    ),
+    ("proj_out.", "head.head."),
+    ("scale_shift_table", "head.modulation"),
+];
+
+fn original(name: &str) -> String {
+    let block = name
+        .strip_prefix("blocks.")
+        .and_then(|rest| rest.split_once('.'));
+    let (before, layer, table) = match block {
+        Some((block, layer)) => (format!("blocks.{block}."), layer, &LAYERS[..]),
+        None => (String::new(), name, &OTHERS[..]),
+    };
+    let found = table.iter().find(|(ours, _)| layer.starts_with(ours));
+    match found {
+        Some((ours, theirs)) => format!("{before}{theirs}{}", &layer[ours.len()..]),
+        None => name.to_string(),
+    }
+}
+
+fn originals(p: &Pipelines, model: &str, part: &str) -> Tensors {
+    let file = format!("{part}/diffusion_pytorch_model.safetensors");
+    let tensors = p.weights(model, &file).into_iter();
+    tensors
+        .map(|(name, tensor)| (original(&name), tensor))
+        .collect()
+}
+
+/// Transformers in files of their own under the original's names, both of a model that has two, and as GGUF with the
+/// five dimensions of a convolution of videos.
+#[test]
+fn transformers_under_the_originals_names() {
+    let p = Pipelines::of("video");
+    let folder = p.folder("wan_late");
+    let path = |name: &str| p.place().join(name);
+    let save = |tensors: &Tensors, name: &str| {
+        candle_core::safetensors::save(tensors, path(name)).unwrap();
+        path(name)
+    };
+    let early = originals(&p, "wan_late", "transformer");
+    assert!(
+        early.contains_key("blocks.0.self_attn.q.weight") && early.contains_key("head.modulation")
+    );
+    let late = save(
+        &originals(&p, "wan_late", "transformer_2"),
+        "late.safetensors",
+    );
+    write_gguf(&path("early.gguf"), &early, GgmlDType::F32, "F32");
+    for early in [save(&early, "early.safetensors"), path("early.gguf")] {
+        let options = PipelineOptions {
+            transformer: Some(early),
+            late_transformer: Some(late.clone()),
+            ..PipelineOptions::default()
+        };
+        check(&p, &mut p.load(&folder, options), "wan_late", |_| {});
+    }
+    // Both have a say.
+    let options = PipelineOptions {
+        transformer: Some(late),
+        ..PipelineOptions::default()
+    };
+    let other = draw(&mut p.load(&folder, options), &request(&p, "wan_late"));
+    assert!(apart(&other, &p.picture("wan_late")) > 3);
+}
+
+/// LoRAs under all names, for early steps, for late ones, and for both.
+#[test]
+fn loras_of_videos() {
+    let p = Pipelines::of("video");
+    let mut pipeline = load(&p, "wan_late");
+    let save = |file: &str, prefix: &str, layer: &str| {
+        let matrix = |name: &str, shape: &[usize]| super::hashed::weight("lora", name, shape);
+        let tensors = Tensors::from([
+            (
+                format!("{prefix}{layer}.lora_A.weight"),
+                matrix("a", &[4, 32]),
+            ),
+            (
+                format!("{prefix}{layer}.lora_B.weight"),
+                matrix("b", &[32, 4]),
+            ),
+        ]);
+        let path = p.place().join(file);
+        candle_core::safetensors::save(&tensors, &path).unwrap();
+        path.display().to_string()
+    };
+    let mut with = |names: &[String]| {
+        let mut request = request(&p, "wan_late");
+        request.loras = names
+            .iter()
+            .map(|name| Lora::new(name.clone(), 1.0))
+            .collect();
+        draw(&mut pipeline, &request)
+    };
+    let ours = "blocks.0.attn1.to_q";
+    let both = with(&[save("ours.safetensors", "transformer.", ours)]);
+    assert!(apart(&both, &p.picture("wan_late")) > 3);
+    for (file, prefix, layer) in [
+        (
+            "theirs.safetensors",
+            "diffusion_model.",
+            "blocks.0.self_attn.q",
+        ),
+        ("kohya.safetensors", "lora_unet_", "blocks_0_self_attn_q"),
+    ] {
+        assert_eq!(with(&[save(file, prefix, layer)]), both, "{file}");
+    }
+    let early = save("x_high_noise.safetensors", "transformer.", ours);
+    let late = save("x_low_noise.safetensors", "transformer.", ours);
+    let (of_early, of_late) = (with(&[early.clone()]), with(&[late.clone()]));
+    assert!(of_early != both && of_late != both && of_early != of_late);
+    assert_eq!(with(&[early, late]), both);
+    // A name may say it, too.
+    let named = save("named.safetensors", "transformer_2.", ours);
+    assert_eq!(with(&[named]), of_late);
 }

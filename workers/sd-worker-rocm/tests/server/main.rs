@@ -22,6 +22,7 @@ mod page;
 mod queue;
 mod saved;
 mod support;
+mod videos;
 mod web_ui;
 mod web_ui_routes;
 mod wording;

@@ -89,7 +89,13 @@ impl Generate for Painter {
             .map(|i| request.seed + i)
             .collect();
         Ok(Generated {
-            videos: Vec::new(),
+            videos: match &request.video {
+                Some(video) => seeds
+                    .iter()
+                    .map(|seed| format!("{} frames of {seed}", video.frames).into_bytes())
+                    .collect(),
+                None => Vec::new(),
+            },
             images: seeds.iter().map(|seed| painted(*seed)).collect(),
             seeds,
             timings: Timings::default(),

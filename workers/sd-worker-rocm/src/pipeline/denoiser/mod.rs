@@ -16,6 +16,7 @@ use crate::request::ImageRequest;
 use crate::sampling::Guidance;
 use candle_core::{Device, Result as CandleResult, Tensor};
 use run::{Evaluate, Prompts};
+pub use transformer::Aim;
 use transformer::TransformerDenoiser;
 use unet::UNetDenoiser;
 use worker::Result;
@@ -167,6 +168,14 @@ impl Denoiser {
         match self {
             Self::UNet(unet) => unet.module.names().map(String::from).collect(),
             Self::Transformer(transformer) => transformer.names(),
+        }
+    }
+
+    /// Chooses the networks that changes are for from now on.
+    pub fn aim(&mut self, aim: Aim) {
+        match self {
+            Self::UNet(_) => {}
+            Self::Transformer(transformer) => transformer.aim(aim),
         }
     }
 

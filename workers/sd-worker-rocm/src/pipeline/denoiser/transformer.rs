@@ -12,6 +12,17 @@ use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use std::sync::Arc;
 use worker::{Error, Result};
 
+/// Of the networks of early and late steps those that are meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Aim {
+    /// Those of all steps.
+    Both,
+    /// That of early steps, at much noise.
+    Early,
+    /// That of late steps, at little noise.
+    Late,
+}
+
 /// What is in front of the names of tensors of the network of late steps.
 const LATE: &str = "transformer_2.";
 
@@ -22,6 +33,8 @@ pub struct TransformerDenoiser {
     late: Option<Module<Arc<dyn Network>>>,
     /// Whether steps are late now.
     is_late: bool,
+    /// The networks that [`TransformerDenoiser::add`] changes.
+    aim: Aim,
     family: Arc<dyn TransformerFamily>,
     device: Device,
 }
@@ -50,6 +63,7 @@ impl TransformerDenoiser {
                 .map(|weights| load("the denoiser of late steps", weights))
                 .transpose()?,
             is_late: false,
+            aim: Aim::Both,
             family,
             device: device.clone(),
         })
@@ -185,6 +199,12 @@ impl TransformerDenoiser {
         self.module.names().map(String::from).chain(late).collect()
     }
 
+    /// Chooses what [`TransformerDenoiser::add`] changes from now on, where early and late steps have networks of their
+    /// own and a name does not say it.
+    pub fn aim(&mut self, aim: Aim) {
+        self.aim = aim;
+    }
+
     /// As [`Module::add`].
     ///
     /// # Errors
@@ -192,7 +212,16 @@ impl TransformerDenoiser {
     pub fn add(&mut self, name: &str, change: &Change) -> CandleResult<()> {
         match (name.strip_prefix(LATE), &mut self.late) {
             (Some(name), Some(late)) => late.add(name, change),
-            _ => self.module.add(name, change),
+            (_, None) => self.module.add(name, change),
+            (_, Some(late)) => {
+                if self.aim != Aim::Late {
+                    self.module.add(name, change)?;
+                }
+                match self.aim {
+                    Aim::Early => Ok(()),
+                    Aim::Both | Aim::Late => late.add(name, change),
+                }
+            }
         }
     }
 

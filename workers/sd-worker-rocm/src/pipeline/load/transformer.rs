@@ -75,9 +75,16 @@ impl TransformerModel {
                 None => open_vae_part(&folder.part("vae"))?,
             },
             schedule: NoiseSchedule::from_config(&String::from_utf8_lossy(&scheduler))?,
-            late: match family.boundary() {
-                Some(_) => Some(folder.part("transformer_2").weights()?),
-                None => None,
+            late: match (family.boundary(), &options.late_transformer) {
+                (Some(_), Some(path)) => Some(open_transformer(path, &mut *family)?),
+                (Some(_), None) => Some(folder.part("transformer_2").weights()?),
+                (None, Some(_)) => {
+                    return Err(Error::Usage(
+                        "--late-transformer is for models with a second transformer for late steps"
+                            .to_string(),
+                    ))
+                }
+                (None, None) => None,
             },
             vision: match family.video() {
                 Some(video) if video.views => Some(VisionModel::open(folder)?),

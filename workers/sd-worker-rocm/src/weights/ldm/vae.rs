@@ -4,10 +4,13 @@ use crate::info::Family;
 use crate::models::codec::CodecConfig;
 use crate::models::vae::patched::PatchedVaeConfig;
 use crate::models::vae::VaeConfig;
-use crate::weights::Weights;
+use crate::weights::{wan_vae, Weights};
 
 /// The autoencoder of a single file or of a file of its own, of whatever kind it is.
 pub fn codec(file: &Weights, family: Family) -> Option<(CodecConfig, Weights)> {
+    if let Some((config, weights)) = wan_vae::take(file) {
+        return Some((CodecConfig::Wan(config), weights));
+    }
     if !file.contains("bn.running_mean") {
         return vae(file, family).map(|(config, weights)| (config.into(), weights));
     }
