@@ -16,12 +16,11 @@ use worker::serve::fleet::{Fleet, FleetServer, FleetWorker, ModelFiles};
 use worker::serve::{Model, Route};
 
 /// Routes whose answers are the same for all models.
-const ALONE: [&str; 24] = [
+const ALONE: [&str; 23] = [
     "/sdapi/v1/samplers",
     "/sdapi/v1/schedulers",
     "/sdapi/v1/latent-upscale-modes",
     "/sdapi/v1/face-restorers",
-    "/sdapi/v1/prompt-styles",
     "/sdapi/v1/hypernetworks",
     "/sdapi/v1/artists",
     "/sdapi/v1/artist-categories",

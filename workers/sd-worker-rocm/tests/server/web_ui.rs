@@ -60,7 +60,6 @@ fn web_ui_clients() {
         ("restore_faces", json!(true)),
         ("tiling", json!(true)),
         ("script_name", json!("x/y/z plot")),
-        ("subseed_strength", json!(0.5)),
         ("alwayson_scripts", json!({"adetailer": {"args": [true]}})),
         (
             "alwayson_scripts",
@@ -181,8 +180,8 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
         ("s_churn", json!(-0.5)),
         ("s_noise", json!(20)),
         ("s_min_uncond", json!(1)),
-        ("seed_resize_from_w", json!(512)),
-        ("seed_resize_from_h", json!(512)),
+        ("styles", json!(["nowhere"])),
+        ("styles", json!("nowhere")),
         ("initial_noise_multiplier", json!(0.9)),
         ("mask_blur_x", json!(7)),
         ("latent_mask", json!(picture)),
@@ -191,10 +190,6 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
         ("inpaint_full_res", json!("perhaps")),
         ("resize_mode", json!(4)),
         ("alwayson_scripts", json!({"ADetailer": {"args": [true]}})),
-        (
-            "alwayson_scripts",
-            json!({"Seed": {"args": [1, true, -1, 0.5, 0, 0]}}),
-        ),
         ("loras", json!([{"path": "nowhere", "multiplier": 0.5}])),
     ] {
         let sent = if field == "loras" { "lora" } else { field };
@@ -217,6 +212,8 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
         ("seed_resize_from_h", json!(0)),
         ("initial_noise_multiplier", json!(1.0)),
         ("subseed", json!(-1)),
+        ("subseed_strength", json!("0.5")),
+        ("seed_resize_from_w", json!(512)),
         ("mask_blur_x", json!(4)),
         ("hr_scale", json!(2)),
         ("inpaint_full_res", json!(false)),
@@ -290,6 +287,20 @@ fn highres_fix_and_churn_are_mapped() {
         (&churned["Sigma churn"], &churned["Schedule rho"]),
         (&json!("2"), &json!("5"))
     );
+    for varied in [
+        json!({"seed": 1, "subseed": 9, "subseed_strength": 0.25, "seed_resize_from_w": 32, "seed_resize_from_h": 48}),
+        json!({"alwayson_scripts": {"Seed": {"args": [1, true, 9, 0.25, 32, 48]}}}),
+    ] {
+        let varied = text(varied).unwrap();
+        assert_eq!(
+            (&varied["Seed"], &varied["Variation seed"]),
+            (&json!("1"), &json!("9"))
+        );
+        assert_eq!(varied["Variation seed strength"], "0.25");
+        assert_eq!(varied["Seed resize from"], "32x48");
+    }
+    let delta = text(json!({"override_settings": {"eta_noise_seed_delta": 31337}})).unwrap();
+    assert_eq!(delta["ENSD"], "31337");
     let fast = text(json!({"sampler_name": "DPM fast"})).unwrap();
     assert_eq!(fast["Eta"], "1");
 }

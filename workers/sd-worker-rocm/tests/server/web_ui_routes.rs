@@ -3,6 +3,8 @@
 use crate::support::{parse, picture, png, Server, JSON};
 use sd_worker_rocm::image_io::{self, Format};
 use sd_worker_rocm::jobs::QueueOptions;
+use sd_worker_rocm::prompt::styles::Styles;
+use sd_worker_rocm::request::Library;
 use sd_worker_rocm::server::ServerOptions;
 use sd_worker_rocm::upscale::UpscalerFolders;
 use serde_json::{json, Value};
@@ -347,6 +349,40 @@ fn networks_make_pictures_larger() {
             .contains(folder.path().to_str().unwrap()),
         "{broken}"
     );
+}
+
+#[test]
+fn styles_are_listed_and_applied() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("styles.csv");
+    std::fs::write(
+        &file,
+        "name,prompt,negative_prompt\nink,\"{prompt}, in ink\",colour\n",
+    )
+    .unwrap();
+    let options = ServerOptions {
+        library: Library {
+            styles: Styles::open(&file).unwrap(),
+            ..Library::default()
+        },
+        ..ServerOptions::default()
+    };
+    let server = Server::with(QueueOptions::default(), options);
+    let expected =
+        json!([{"name": "ink", "prompt": "{prompt}, in ink", "negative_prompt": "colour"}]);
+    assert_eq!(server.get("/sdapi/v1/prompt-styles").1, expected);
+    for (styles, prompt) in [
+        (json!(["", "ink"]), "a cat, in ink"),
+        (json!("ink"), "a cat, in ink"),
+        (json!([""]), "a cat"),
+    ] {
+        let body = json!({"prompt": "a cat", "width": 64, "height": 64, "styles": styles});
+        let (status, answer) = server.post("/sdapi/v1/txt2img", &body);
+        assert_eq!(status, 200, "{answer}");
+        let image = json!({"image": answer["images"][0]});
+        let (_, info) = server.post("/sdapi/v1/png-info", &image);
+        assert_eq!(info["parameters"]["Prompt"], prompt);
+    }
 }
 
 #[test]

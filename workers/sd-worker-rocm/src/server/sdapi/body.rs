@@ -7,13 +7,15 @@ use crate::editing::{Editing, Fill, Fit};
 use crate::info::Purpose;
 use crate::lora::Lora;
 use crate::request::seed::given_seed;
+use crate::request::wording::{NoiseChange, Wording};
 use crate::request::{HighresFields, InterfaceDefaults, RequestFields, Tuning};
 use crate::sampling::Sampler;
 use crate::server::App;
 use schemars::JsonSchema;
 use serde::Deserialize;
-use serde_json::{Map, Value};
-use worker::http::{json, ApiError};
+use serde_json::{json, Map, Value};
+use worker::http::json::from_value;
+use worker::http::ApiError;
 
 /// Most pictures of a request, in batches of the largest size.
 const MAX_BATCHES: usize = 8;
@@ -21,22 +23,23 @@ const MAX_BATCHES: usize = 8;
 /// Whether a value asks for an option.
 type Asks = fn(&Value) -> bool;
 
-/// Options that would change the picture and are not implemented, and which values ask for them. What does nothing
-/// without one of them (`subseed`, …) may be there.
-const NOT_IMPLEMENTED: [(&str, Asks); 12] = [
+/// Options that would change the picture and are not implemented, and which values ask for them.
+const NOT_IMPLEMENTED: [(&str, Asks); 8] = [
     ("restore_faces", is_set),
     ("tiling", is_set),
     ("script_name", is_set),
-    ("styles", is_set),
     ("infotext", is_set),
     ("disable_extra_networks", is_set),
-    ("subseed_strength", is_set),
-    ("seed_resize_from_w", is_positive),
-    ("seed_resize_from_h", is_positive),
     ("s_min_uncond", is_set),
     ("initial_noise_multiplier", is_not_one),
     ("latent_mask", is_set),
 ];
+
+/// A side of a picture, if it is one.
+fn positive(side: Option<i64>) -> Option<usize> {
+    side.filter(|side| *side > 0)
+        .and_then(|side| usize::try_from(side).ok())
+}
 
 /// The web UI's `eta` of samplers that have another one of their own.
 fn usual_eta(sampler: &str) -> Option<f64> {
@@ -55,10 +58,6 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
-fn is_positive(value: &Value) -> bool {
-    value.as_f64().is_none_or(|number| number > 0.0)
-}
-
 fn is_not_one(value: &Value) -> bool {
     value.as_f64() != Some(1.0)
 }
@@ -71,6 +70,15 @@ pub(super) struct Body {
     prompt: String,
     negative_prompt: Option<String>,
     seed: Option<i64>,
+    /// Seed of the noise that is mixed in.
+    subseed: Option<i64>,
+    /// How much of it, 0 to 1.
+    subseed_strength: Option<f64>,
+    /// Size of a picture whose noise stands in the middle of this one's; 0 or less is none.
+    seed_resize_from_w: Option<i64>,
+    seed_resize_from_h: Option<i64>,
+    /// Names of styles; empty ones are none.
+    styles: Vec<String>,
     sampler_name: Option<String>,
     /// The older name of `sampler_name`.
     sampler_index: Option<String>,
@@ -156,12 +164,21 @@ impl Body {
         let mut map: Map<String, Value> = given.collect();
         lenient::coerce(&mut map);
         if let Some(Value::Object(scripts)) = map.remove("alwayson_scripts") {
-            let on = scripts.into_iter().filter(|(name, script)| {
+            let mut left = Map::new();
+            for (name, script) in scripts {
                 let args = script.get("args").and_then(Value::as_array);
-                !lenient::is_off(name, args.map_or(&[], Vec::as_slice), &map)
-            });
-            let on: Map<String, Value> = on.collect();
-            map.insert("alwayson_scripts".to_string(), on.into());
+                let args = args.map_or(&[][..], Vec::as_slice);
+                if !lenient::is_off(&name, args, &map)
+                    && !lenient::is_of_seeds(&name, args, &mut map)
+                {
+                    left.insert(name, script);
+                }
+            }
+            map.insert("alwayson_scripts".to_string(), left.into());
+        }
+        if let Some(Value::String(style)) = map.get("styles") {
+            let style = json!([style]);
+            map.insert("styles".to_string(), style);
         }
         for (field, asks) in &NOT_IMPLEMENTED {
             if map.get(*field).is_some_and(asks) {
@@ -172,7 +189,7 @@ impl Body {
             }
         }
         let passes = Passes::read(&map)?;
-        let body = json::from_value::<Self>(&Value::Object(map))?;
+        let body = from_value::<Self>(&Value::Object(map))?;
         Ok(Self { passes, ..body })
     }
 
@@ -233,6 +250,16 @@ impl Body {
             refiner_start: self.passes.refiner_start(app)?,
             clip_skip: self.clip_skip.or(clip_skip),
             rng: Some(settings.rng),
+            wording: Wording {
+                styles: self.styles.clone(),
+                ..Wording::default()
+            },
+            noise: NoiseChange {
+                variation_seed: given_seed(self.subseed),
+                variation: self.subseed_strength.unwrap_or(0.0),
+                from_size: positive(self.seed_resize_from_w).zip(positive(self.seed_resize_from_h)),
+                step_seed_delta: settings.step_seed_delta,
+            },
             loras: self.lora.iter().map(LoraBody::lora).collect(),
             preview_every: Some(settings.preview_every),
             ..RequestFields::default()

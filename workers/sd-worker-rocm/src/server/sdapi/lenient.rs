@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 /// Fields that are numbers; Pydantic, which reads them there, takes text, whole floats and booleans for them, too.
-const NUMBERS: [&str; 38] = [
+const NUMBERS: [&str; 41] = [
     "seed",
     "batch_size",
     "n_iter",
@@ -35,6 +35,9 @@ const NUMBERS: [&str; 38] = [
     "firstphase_height",
     "refiner_switch_at",
     "subseed",
+    "subseed_strength",
+    "seed_resize_from_w",
+    "seed_resize_from_h",
     "resize_mode",
     "upscaling_resize",
     "upscaling_resize_w",
@@ -138,6 +141,27 @@ pub(super) fn is_off(name: &str, args: &[Value], request: &Map<String, Value>) -
             _ => switched_off(first) && rest.iter().all(switched_off),
         },
     }
+}
+
+/// Takes what the web UI's script of seeds says into the fields that say the same.
+pub(super) fn is_of_seeds(name: &str, args: &[Value], request: &mut Map<String, Value>) -> bool {
+    /// Of its arguments, but for the switch.
+    const FIELDS: [(usize, &str); 5] = [
+        (0, "seed"),
+        (2, "subseed"),
+        (3, "subseed_strength"),
+        (4, "seed_resize_from_w"),
+        (5, "seed_resize_from_h"),
+    ];
+    if !name.eq_ignore_ascii_case("seed") {
+        return false;
+    }
+    for (at, field) in FIELDS {
+        if let Some(number) = args.get(at).and_then(number) {
+            request.insert(field.to_string(), number.into());
+        }
+    }
+    true
 }
 
 #[cfg(test)]

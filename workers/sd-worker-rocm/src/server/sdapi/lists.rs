@@ -80,6 +80,14 @@ pub(super) async fn loras(Ui(app): Ui) -> Json<Value> {
     Json(list.collect())
 }
 
+pub(super) async fn styles(Ui(app): Ui) -> Json<Value> {
+    let list = app.options().library.styles.list().iter();
+    let list = list.map(|style| {
+        json!({"name": style.name, "prompt": style.prompt, "negative_prompt": style.negative_prompt})
+    });
+    Json(list.collect())
+}
+
 /// The textual inversions, which are read anew: the model was loaded with all of them.
 pub(super) async fn embeddings(Ui(app): Ui) -> Result<Json<Value>, Refusal> {
     let paths = app.options().embeddings.clone();

@@ -172,7 +172,11 @@ fn list_routes() -> Vec<Route<ImageWorker>> {
             extras::networks,
         ),
         Route::get("/sdapi/v1/face-restorers", empty, lists::nothing),
-        Route::get("/sdapi/v1/prompt-styles", empty, lists::nothing),
+        Route::get(
+            "/sdapi/v1/prompt-styles",
+            "The styles that requests may name",
+            lists::styles,
+        ),
         Route::get("/sdapi/v1/hypernetworks", empty, lists::nothing),
         Route::get("/sdapi/v1/artists", empty, lists::nothing),
         Route::get("/sdapi/v1/artist-categories", empty, lists::nothing),

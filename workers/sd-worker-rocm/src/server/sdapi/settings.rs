@@ -22,17 +22,20 @@ pub(in crate::server) struct Settings {
     pub(super) parameters: bool,
     /// A preview with every n-th step; 0 gives none.
     pub(super) preview_every: usize,
+    /// Added to seeds for noise that samplers draw on the way.
+    pub(super) step_seed_delta: u64,
     /// Of the sampler and the schedule.
     tuning: Tuning,
 }
 
 /// Settings of [`Tuning`], where they are, and the web UI's default, which leaves them to the sampler.
 type Place = fn(&mut Tuning) -> &mut Option<f64>;
-const TUNING: [(&str, Place, f64); 9] = [
+const TUNING: [(&str, Place, f64); 10] = [
     ("s_churn", |t| &mut t.s_churn, 0.0),
     ("s_tmin", |t| &mut t.s_tmin, 0.0),
     ("s_tmax", |t| &mut t.s_tmax, 0.0),
     ("s_noise", |t| &mut t.s_noise, 1.0),
+    ("skip_early_cond", |t| &mut t.guidance.guidance_start, 0.0),
     ("rho", |t| &mut t.schedule_rho, 0.0),
     ("sigma_min", |t| &mut t.schedule_min_sigma, 0.0),
     ("sigma_max", |t| &mut t.schedule_max_sigma, 0.0),
@@ -50,6 +53,7 @@ impl Settings {
             quality: 90,
             parameters: true,
             preview_every,
+            step_seed_delta: 0,
             tuning: Tuning::default(),
         }
     }
@@ -78,6 +82,7 @@ impl Settings {
             "enable_pnginfo": self.parameters,
             "live_previews_enable": self.preview_every > 0,
             "show_progress_every_n_steps": self.preview_every,
+            "eta_noise_seed_delta": self.step_seed_delta,
         });
         let mut all: Map<String, Value> = Map::new();
         if let Value::Object(followed) = followed {
@@ -114,6 +119,7 @@ impl Settings {
                 let name = value.as_str().ok_or_else(bad)?;
                 self.format = Format::from_name(name).map_err(|_| bad())?;
             }
+            "eta_noise_seed_delta" => self.step_seed_delta = whole(0, u64::MAX)?,
             "jpeg_quality" => self.quality = whole(1, 100)? as u8,
             "enable_pnginfo" => self.parameters = value.as_bool().ok_or_else(bad)?,
             "live_previews_enable" => match value.as_bool().ok_or_else(bad)? {
@@ -129,10 +135,12 @@ impl Settings {
                 let value = number(value)
                     .and_then(|number| number.as_f64())
                     .ok_or_else(bad)?;
+                let mut tuning = self.tuning.clone();
                 for (_, place, usual) in TUNING.iter().filter(|(known, ..)| *known == name) {
-                    *place(&mut self.tuning) = Some(value).filter(|value| value != usual);
+                    *place(&mut tuning) = Some(value).filter(|value| value != usual);
                 }
-                self.tuning.check(f64::INFINITY).map_err(|_| bad())?;
+                tuning.check(f64::INFINITY).map_err(|_| bad())?;
+                self.tuning = tuning;
             }
             _ if is_harmless(name) => {}
             _ => match FIXED.iter().find(|(fixed, _)| *fixed == name) {
@@ -195,12 +203,11 @@ impl Usual {
 }
 
 /// Settings that change pictures and have no other value here.
-const FIXED: [(&str, Usual); 24] = [
+const FIXED: [(&str, Usual); 22] = [
     ("sd_vae", Usual::Text(&["Automatic", "None", "Default"])),
     ("sd_hypernetwork", Usual::Text(&["None", ""])),
     ("sd_checkpoint_hash", Usual::Text(&[""])),
     ("forge_additional_modules", Usual::Nothing),
-    ("eta_noise_seed_delta", Usual::Number(0.0)),
     ("initial_noise_multiplier", Usual::Number(1.0)),
     ("img2img_extra_noise", Usual::Number(0.0)),
     ("img2img_color_correction", Usual::Off),
@@ -209,7 +216,6 @@ const FIXED: [(&str, Usual); 24] = [
     ("face_restoration", Usual::Off),
     ("tiling", Usual::Off),
     ("s_min_uncond", Usual::Number(0.0)),
-    ("skip_early_cond", Usual::Number(0.0)),
     ("token_merging_ratio", Usual::Number(0.0)),
     ("token_merging_ratio_img2img", Usual::Number(0.0)),
     ("token_merging_ratio_hr", Usual::Number(0.0)),
@@ -280,7 +286,7 @@ mod tests {
             ("show_progress_every_n_steps", json!(5)),
             ("sd_vae", json!("None")),
             ("outdir_samples", json!("anything")),
-            ("eta_noise_seed_delta", json!("0")),
+            ("eta_noise_seed_delta", json!("31337")),
             ("s_churn", json!("0.5")),
             ("rho", json!(5)),
             ("sigma_max", json!(0)),
@@ -294,6 +300,7 @@ mod tests {
             quality: 80,
             parameters: false,
             preview_every: 5,
+            step_seed_delta: 31337,
             tuning: Tuning {
                 s_churn: Some(0.5),
                 schedule_rho: Some(5.0),
@@ -306,7 +313,7 @@ mod tests {
             ("randn_source", json!(1)),
             ("samples_format", json!("gif")),
             ("jpeg_quality", json!(0)),
-            ("eta_noise_seed_delta", json!(31337)),
+            ("eta_noise_seed_delta", json!(-1)),
             ("sd_vae", json!("other.safetensors")),
             ("sd_checkpoint_hash", json!("1234")),
             ("a_new_setting", json!(1)),
