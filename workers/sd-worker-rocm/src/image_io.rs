@@ -171,6 +171,17 @@ pub fn parameters_of(bytes: &[u8]) -> Result<Option<String>> {
     }
 }
 
+/// The graph that ComfyUI put into a PNG file, as JSON; `None` if there is none.
+///
+/// # Errors
+/// [`Error::Usage`] for a PNG file that cannot be read, or text that is too long.
+pub fn comfy_graph_of(bytes: &[u8]) -> Result<Option<String>> {
+    match image::guess_format(bytes) {
+        Ok(ImageFormat::Png) => png::text(bytes, "prompt"),
+        _ => Ok(None),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

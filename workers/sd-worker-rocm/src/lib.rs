@@ -18,6 +18,8 @@
 //! | [`image_io`]           | pictures in and out of files and requests                                             |
 //! | [`upscale`]            | pictures made larger                                                                  |
 //! | [`video`]              | videos as files                                                                       |
+//! | [`preprocess`]         | what ControlNets want to see of a picture                                             |
+//! | [`recall`]             | what a picture was made with, read back into a request                                |
 //! | [`kernels`]            | what models use of the kernels, to be compiled ahead                                  |
 //! | [`jobs`]               | a bounded queue before one model                                                      |
 //! | [`cli`]                | the command line                                                                      |
@@ -36,7 +38,9 @@ pub mod parameters;
 pub mod pipeline;
 pub mod plan;
 pub mod png;
+pub mod preprocess;
 pub mod prompt;
+pub mod recall;
 pub mod request;
 pub mod rng;
 pub mod sampling;

@@ -40,6 +40,14 @@ pub fn encode(picture: &RgbImage, parameters: Option<&str>) -> Result<Vec<u8>> {
 /// # Errors
 /// [`Error::Usage`] for bytes that are no PNG, or text that is too long.
 pub fn parameters(bytes: &[u8]) -> Result<Option<String>> {
+    text(bytes, KEYWORD)
+}
+
+/// A text of a PNG file by its keyword, before or after the picture's data.
+///
+/// # Errors
+/// Those of [`parameters`].
+pub fn text(bytes: &[u8], keyword: &str) -> Result<Option<String>> {
     let bad = |e: ::png::DecodingError| Error::Usage(format!("the PNG file cannot be read: {e}"));
     let limits = ::png::Limits {
         bytes: 8 * MAX_TEXT_BYTES,
@@ -47,26 +55,26 @@ pub fn parameters(bytes: &[u8]) -> Result<Option<String>> {
     let mut reader = Decoder::new_with_limits(Cursor::new(bytes), limits)
         .read_info()
         .map_err(bad)?;
-    let mut found = text_of(reader.info())?;
+    let mut found = text_of(reader.info(), keyword)?;
     if found.is_none() {
         // Chunks may follow the picture. A damaged picture with text in front is none of our business here.
         if reader.finish().is_ok() {
-            found = text_of(reader.info())?;
+            found = text_of(reader.info(), keyword)?;
         }
     }
     Ok(found)
 }
 
-fn text_of(info: &::png::Info) -> Result<Option<String>> {
+fn text_of(info: &::png::Info, keyword: &str) -> Result<Option<String>> {
     let bad = |e: ::png::DecodingError| Error::Usage(format!("the PNG file's text: {e}"));
     if let Some(chunk) = info
         .uncompressed_latin1_text
         .iter()
-        .find(|chunk| chunk.keyword == KEYWORD)
+        .find(|chunk| chunk.keyword == keyword)
     {
         return Ok(Some(chunk.text.clone()));
     }
-    if let Some(chunk) = info.utf8_text.iter().find(|chunk| chunk.keyword == KEYWORD) {
+    if let Some(chunk) = info.utf8_text.iter().find(|chunk| chunk.keyword == keyword) {
         let mut chunk = chunk.clone();
         chunk
             .decompress_text_with_limit(MAX_TEXT_BYTES)
@@ -76,7 +84,7 @@ fn text_of(info: &::png::Info) -> Result<Option<String>> {
     if let Some(chunk) = info
         .compressed_latin1_text
         .iter()
-        .find(|chunk| chunk.keyword == KEYWORD)
+        .find(|chunk| chunk.keyword == keyword)
     {
         let mut chunk = chunk.clone();
         chunk

@@ -89,3 +89,77 @@ fn pictures_are_made_larger() {
         assert!(error.contains(part), "{error}");
     }
 }
+
+#[test]
+fn edges_are_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    write_picture(folder, "a.png", (48, 32));
+    let arguments = [
+        "preprocess",
+        "canny",
+        "a.png",
+        "e.png",
+        "--threshold-b",
+        "120",
+    ];
+    assert_eq!(succeeded(run(&arguments, folder)), "e.png\n");
+    let edges = image::open(folder.join("e.png")).unwrap().to_rgb8();
+    let white = edges.pixels().filter(|pixel| pixel.0 == [255; 3]).count();
+    assert!((20..1400).contains(&white), "{white}");
+    assert!(edges.iter().all(|byte| [0, 255].contains(byte)));
+    for (kind, more, part) in [
+        ("openpose", &[][..], "openpose"),
+        ("lineart", &[], "--network"),
+        ("canny", &["--threshold-a", "900"], "low threshold"),
+    ] {
+        let arguments = [&["preprocess", kind, "a.png", "x.png"], more].concat();
+        let error = refused(run(&arguments, folder));
+        assert!(error.contains(part), "{error}");
+    }
+}
+
+#[test]
+fn a_picture_is_asked_for_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let first = [
+        "generate",
+        "two red squares",
+        "--negative-prompt",
+        "green",
+        "--steps",
+        "2",
+        "--seed",
+        "9",
+        "--guidance",
+        "3",
+        "--sampler",
+        "Euler a",
+        "--rng",
+        "torch-cpu",
+        "-o",
+        "first.png",
+    ];
+    succeeded(run(&first, folder));
+    let pixels = |name: &str| image::open(folder.join(name)).unwrap().to_rgb8();
+    succeeded(run(
+        &["generate", "--from-picture", "first.png", "-o", "again.png"],
+        folder,
+    ));
+    assert_eq!(pixels("again.png"), pixels("first.png"));
+    let other = [
+        "generate",
+        "--from-picture",
+        "first.png",
+        "--seed",
+        "10",
+        "-o",
+        "other.png",
+    ];
+    succeeded(run(&other, folder));
+    assert_ne!(pixels("other.png"), pixels("first.png"));
+    write_picture(folder, "plain.png", (16, 16));
+    let error = refused(run(&["generate", "--from-picture", "plain.png"], folder));
+    assert!(error.contains("does not say"), "{error}");
+}

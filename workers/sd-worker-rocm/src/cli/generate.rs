@@ -25,7 +25,7 @@ use worker::{Error, Result};
 #[derive(Debug, Args)]
 pub struct GenerateArgs {
     /// What to make; several words are joined by spaces, `-` reads standard input.
-    #[arg(required = true)]
+    #[arg(required_unless_present = "from_picture")]
     prompt: Vec<String>,
 
     #[command(flatten)]
@@ -89,7 +89,9 @@ impl GenerateArgs {
             return Err(Error::Runtime("interrupted".to_string()));
         }
 
-        let mut files = self.names(&prompt, &generated, extension)?.into_iter();
+        let mut files = self
+            .names(&request.prompt, &generated, extension)?
+            .into_iter();
         let mut written = Vec::new();
         for (i, seed) in generated.seeds.iter().enumerate() {
             let bytes = match (generated.videos.get(i), generated.images.get(i)) {

@@ -10,6 +10,7 @@ mod loaded;
 mod model;
 mod output;
 mod png_info;
+mod preprocess;
 mod request;
 mod serve;
 mod upscale;
@@ -48,6 +49,8 @@ enum Command {
     Serve(Box<serve::ServeArgs>),
     /// Measures how long a step takes, and how much of it is enqueueing.
     Bench(Box<bench::BenchArgs>),
+    /// Makes of a picture what ControlNets want to see.
+    Preprocess(Box<preprocess::PreprocessArgs>),
     /// Makes pictures larger.
     Upscale(Box<upscale::UpscaleArgs>),
     /// Shows what a picture was made with.
@@ -84,6 +87,7 @@ impl Program for Cli {
             Command::Batch(args) => args.run(),
             Command::Serve(args) => args.run(),
             Command::Bench(args) => args.run(),
+            Command::Preprocess(args) => args.run(),
             Command::Upscale(args) => args.run(),
             Command::PngInfo(args) => args.run(),
             Command::Common(command) => command.run::<Cli>(),
@@ -113,6 +117,7 @@ mod tests {
             "prompt",
             "init-image",
             "mask",
+            "from-picture",
             "reference",
         ];
         for command in command::<Cli>().get_subcommands() {

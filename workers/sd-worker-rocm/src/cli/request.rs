@@ -7,6 +7,8 @@ use crate::editing::{Editing, Fill, Fit, Sides};
 use crate::image_io::{self, DecodeLimits};
 use crate::info::ModelInfo;
 use crate::lora::Lora;
+use crate::preprocess::{Kind, Preprocessor};
+use crate::recall::Recalled;
 use crate::request::fields::DEFAULT_BATCH;
 use crate::request::{
     BlockStrengths, Control, ControlMode, HighresFields, InitFields, InterfaceDefaults, IpAdapter,
@@ -20,6 +22,7 @@ use candle_core::{DType, Device};
 use clap::builder::BoolishValueParser;
 use clap::Args;
 use std::path::{Path, PathBuf};
+use worker::cli::log::tell;
 use worker::{Error, Result};
 
 /// Settings of a request; what is left out is the model's own.
@@ -95,6 +98,10 @@ pub struct RequestArgs {
 
     #[command(flatten)]
     tuning: Tuning,
+
+    /// Ask for what this picture says that it was made with (web UIs' text, or ComfyUI's graph); other options count more.
+    #[arg(long, value_name = "FILE")]
+    from_picture: Option<PathBuf>,
 
     /// Start from this picture.
     #[arg(long, value_name = "FILE")]
@@ -260,6 +267,11 @@ pub struct RequestArgs {
     #[arg(long, requires = "control_image", value_name = "PATH")]
     control_model: Vec<PathBuf>,
 
+    /// What is made of --control-image first: canny, invert, threshold, scribble-xdog, lineart-standard, tile, blur or
+    /// intensity; none takes it as it is. `preprocess` has their settings.
+    #[arg(long, requires = "control_model", value_name = "NAME", value_parser = Kind::from_name)]
+    control_preprocessor: Vec<Kind>,
+
     /// The picture that it follows.
     #[arg(long, requires = "control_model", value_name = "FILE")]
     control_image: Vec<PathBuf>,
@@ -379,24 +391,25 @@ impl RequestArgs {
     ) -> Result<ValidRequest> {
         let steps = self.steps.unwrap_or(info.defaults.steps);
         let loras = self.lora.iter().map(|lora| lora.lora(steps));
+        let given = |text: &String| !text.is_empty();
         let fields = RequestFields {
             prompt: prompt.to_string(),
             wording: self.wording.wording()?,
             prompt_weights: self.prompt_weights,
-            negative_prompt: Some(self.negative_prompt.clone()),
+            negative_prompt: Some(self.negative_prompt.clone()).filter(given),
             width: self.width,
             height: self.height,
             steps: self.steps,
             guidance: self.guidance,
             true_guidance: self.true_guidance,
-            guidance_rescale: Some(self.guidance_rescale),
+            guidance_rescale: Some(self.guidance_rescale).filter(|rescale| *rescale != 0.0),
             sampler: self.sampler.clone(),
             schedule: self.schedule.clone(),
             seed: self.seed,
-            rng: Some(self.rng),
+            rng: Some(self.rng).filter(|rng| *rng != RngKind::default()),
             noise: self.wording.noise(),
             batch: Some(self.batch),
-            clip_skip: Some(self.clip_skip),
+            clip_skip: Some(self.clip_skip).filter(|skip| *skip > 0),
             eta: self.eta,
             tuning: self.tuning.clone(),
             init: self.init()?,
@@ -425,6 +438,22 @@ impl RequestArgs {
             controls: self.controls()?,
             ip_adapters: self.ip_adapters()?,
             preview_every: None,
+        };
+        let fields = match &self.from_picture {
+            None => fields,
+            Some(path) => {
+                let recalled = Recalled::of(&read_picture(path)?, &Method::of);
+                let recalled =
+                    recalled.map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
+                if !recalled.left_out.is_empty() {
+                    let left_out = recalled.left_out.join(", ");
+                    tell(&format!(
+                        "not taken over from {}: {left_out}",
+                        path.display()
+                    ));
+                }
+                fields.over(recalled.fields)
+            }
         };
         let request = fields.build_with(
             &info.defaults,
@@ -501,6 +530,10 @@ impl RequestArgs {
         let pairs = self.control_model.iter().zip(&self.control_image);
         let controls = pairs.enumerate().map(|(i, (model, image))| {
             let kind = of_one("--control-kind", &self.control_kind, i, count)?;
+            let name = "--control-preprocessor";
+            let made = of_one(name, &self.control_preprocessor, i, count)?.unwrap_or(Kind::None);
+            let image = image_io::to_rgb(&picture(image)?);
+            let image = Preprocessor::new(made).run(&image, &Device::Cpu)?;
             Ok(Control {
                 strength: of_one("--control-strength", &self.control_strength, i, count)?
                     .unwrap_or(1.0),
@@ -508,7 +541,7 @@ impl RequestArgs {
                 kind,
                 start: of_one("--control-start", &self.control_start, i, count)?.unwrap_or(0.0),
                 end: of_one("--control-end", &self.control_end, i, count)?.unwrap_or(1.0),
-                ..Control::new(model.clone(), image_io::to_rgb(&picture(image)?))
+                ..Control::new(model.clone(), image)
             })
         });
         controls.collect()

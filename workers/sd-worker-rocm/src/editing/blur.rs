@@ -3,6 +3,9 @@
 use image::{GrayImage, Luma, Rgb, RgbImage};
 use rayon::prelude::*;
 
+/// Standard deviation in pixels up to which masks are softened pixel by pixel.
+const EXACT: f64 = 32.0;
+
 /// Standard deviation in pixels from which on a Gaussian is taken of a smaller plane.
 const WIDE: f32 = 8.0;
 
@@ -149,9 +152,11 @@ pub fn blurred(mask: &GrayImage, sigma: f64) -> GrayImage {
     if sigma <= 0.0 || radius == 0 {
         return mask.clone();
     }
-    Plane::of(mask)
-        .mixed(&gaussian(sigma as f32, radius))
-        .picture()
+    let plane = Plane::of(mask);
+    match sigma > EXACT {
+        true => plane.spread(sigma as f32).picture(),
+        false => plane.mixed(&gaussian(sigma as f32, radius)).picture(),
+    }
 }
 
 /// Standard deviations in pixels by which the picture around a mask is spread into it, and how often each is laid over:

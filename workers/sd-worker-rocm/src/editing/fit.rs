@@ -5,6 +5,9 @@ use super::resize::{Filter, Picture};
 use image::imageops;
 use image::{GenericImage, GenericImageView, Pixel};
 
+/// How many times the wanted size a picture is scaled to at most, before it is cut.
+const LONGEST: u32 = 8;
+
 /// A picture of this size, stretched by Lanczos' filter.
 pub fn stretched<P: Pixel<Subpixel = u8> + 'static>(
     picture: &Picture<P>,
@@ -36,6 +39,23 @@ pub fn fitted<P: Pixel<Subpixel = u8> + 'static>(
         (u64::from(h) * u64::from(width) / u64::from(w.max(1))).max(1) as u32,
     );
     let half = |whole: u32, part: u32| i64::from(whole) / 2 - i64::from(part) / 2;
+    // A picture so long that nearly all of it would be cut off is cut before it is scaled, too.
+    let longest = |side: u32| side.saturating_mul(LONGEST);
+    if fit == Fit::Crop && (by_height.0 > longest(width) || by_width.1 > longest(height)) {
+        let kept = |side: u32, scaled: u32, wanted: u32| {
+            let kept = u64::from(side) * u64::from(longest(wanted)) / u64::from(scaled.max(1));
+            (kept.max(1) as u32).min(side)
+        };
+        let (w, h) = match wider {
+            true => (kept(w, by_height.0, width), h),
+            false => (w, kept(h, by_width.1, height)),
+        };
+        if (w, h) != picture.dimensions() {
+            let (left, top) = ((picture.width() - w) / 2, (picture.height() - h) / 2);
+            let middle = imageops::crop_imm(picture, left, top, w, h).to_image();
+            return fitted(&middle, width, height, Fit::Crop);
+        }
+    }
     match fit {
         Fit::Stretch => stretched(picture, width, height),
         Fit::Latent => picture.clone(),
@@ -99,7 +119,7 @@ mod tests {
 
     /// 0, 10, 20, … in rows.
     fn ramp(width: u32, height: u32) -> GrayImage {
-        GrayImage::from_fn(width, height, |x, _| Luma([(x * 10) as u8]))
+        GrayImage::from_fn(width, height, |x, _| Luma([(x * 10 % 256) as u8]))
     }
 
     #[test]
@@ -120,7 +140,7 @@ mod tests {
         assert_eq!(fitted(&wide, 8, 8, Fit::Latent).dimensions(), (16, 4));
         // Extreme shapes leave nothing empty and do not fail.
         for fit in [Fit::Stretch, Fit::Crop, Fit::Fill] {
-            for (w, h) in [(1, 300), (300, 1), (3, 7)] {
+            for (w, h) in [(1, 300), (300, 1), (3, 7), (8000, 1), (1, 8000)] {
                 assert_eq!(fitted(&ramp(w, h), 8, 16, fit).dimensions(), (8, 16));
             }
         }

@@ -281,3 +281,15 @@ pub fn extended(x: &Tensor, height: usize, width: usize) -> Result<Tensor> {
     };
     along(along(x.clone(), 2, h, height)?, 3, w, width)
 }
+
+/// `(batch, channels, height, width)` with so many pixels around, mirrored at the edges, which are not repeated.
+pub fn mirrored_around(x: &Tensor, pixels: usize) -> Result<Tensor> {
+    let mut x = x.clone();
+    for dim in [2, 3] {
+        let size = x.dim(dim)?;
+        let ids = (0..size + 2 * pixels).map(|i| mirrored(i as isize - pixels as isize, size));
+        let ids: Vec<u32> = ids.map(|i| i as u32).collect();
+        x = x.index_select(&Tensor::new(ids, x.device())?, dim)?;
+    }
+    Ok(x)
+}

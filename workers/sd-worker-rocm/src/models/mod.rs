@@ -14,6 +14,7 @@ pub mod language;
 pub mod layers;
 pub mod low_rank;
 pub mod norm;
+pub mod preprocess;
 pub mod t2i_adapter;
 pub mod t5;
 pub mod taesd;

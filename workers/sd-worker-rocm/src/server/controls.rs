@@ -4,8 +4,10 @@ use super::request::Upload;
 use super::sdapi::refusal::Refusal;
 use super::{App, ImageWorker};
 use crate::image_io::{self, to_base64, Format};
+use crate::preprocess::{Kind, Preprocessor};
 use crate::request::{Control, ControlMode};
 use axum::Json;
+use candle_core::Device;
 use image::imageops::{crop_imm, replace};
 use image::RgbImage;
 use schemars::JsonSchema;
@@ -31,11 +33,7 @@ pub(super) fn routes() -> Vec<Route<ImageWorker>> {
             "The ControlNets that clients may name",
             models,
         ),
-        Route::get(
-            "/controlnet/module_list",
-            "The preprocessors: none",
-            modules,
-        ),
+        Route::get("/controlnet/module_list", "The preprocessors", modules),
         Route::get(
             "/controlnet/control_types",
             "The ControlNets and preprocessors by what they are about",
@@ -64,7 +62,7 @@ async fn types(Model(app): Model<App>) -> Json<Value> {
     let list = app.options().controls.list();
     names.extend(list.into_iter().map(|(name, _)| name));
     Json(json!({"control_types": {"All": {
-        "module_list": ["none"], "model_list": names, "default_option": "none", "default_model": "None",
+        "module_list": module_names(), "model_list": names, "default_option": "none", "default_model": "None",
     }}}))
 }
 
@@ -72,14 +70,22 @@ async fn settings(Model(app): Model<App>) -> Json<Value> {
     Json(json!({"control_net_unit_count": app.options().limits.max_controls}))
 }
 
-/// Pictures pass as they are with the preprocessor `none`.
 async fn detect(
     Model(app): Model<App>,
     JsonBody(Object(mut body)): JsonBody<Object>,
 ) -> Result<Json<Value>, Refusal> {
     const FIELD: &str = "controlnet_images";
     let module = body.get("controlnet_module").and_then(Value::as_str);
-    check_module("controlnet_module", module.unwrap_or("none"))?;
+    let kind = module_kind("controlnet_module", module.unwrap_or("none"))?;
+    let number = |field: &str| body.get(field).and_then(Value::as_f64);
+    let preprocessor = preprocessor(
+        kind,
+        [
+            number("controlnet_threshold_a"),
+            number("controlnet_threshold_b"),
+        ],
+        number("controlnet_processor_res"),
+    );
     let Some(Value::Array(pictures)) = body.remove(FIELD) else {
         return Err(ApiError::field(FIELD, "there must be a list of pictures").into());
     };
@@ -89,23 +95,28 @@ async fn detect(
             return Err(ApiError::field(FIELD, "pictures are texts in base64").into());
         };
         let image = app.decode(FIELD, Upload::Base64(picture)).await?;
-        let file =
-            blocking(move || image_io::encode(&image_io::to_rgb(&image), Format::Png, 0, None));
+        let image = preprocessed(FIELD, preprocessor.clone(), image_io::to_rgb(&image)).await?;
+        let file = blocking(move || image_io::encode(&image, Format::Png, 0, None));
         let file = file.await?.map_err(|e| ApiError::internal(e.to_string()))?;
         images.push(to_base64(&file));
     }
     Ok(Json(json!({"images": images, "info": "Success"})))
 }
 
-/// Refuses preprocessors, of which there are none.
-fn check_module(field: &str, module: &str) -> Result<(), ApiError> {
-    if ["", "none"].contains(&module.to_lowercase().as_str()) {
-        return Ok(());
+/// The preprocessor of this name.
+///
+/// # Errors
+/// 400 that names one that is not implemented, or needs a network: the server has none.
+fn module_kind(field: &str, module: &str) -> Result<Kind, ApiError> {
+    let kind = Kind::from_name(module);
+    let kind = kind.map_err(|e| ApiError::field(field, format!("controlnet: {e}")))?;
+    match kind.needs_network() {
+        false => Ok(kind),
+        true => Err(ApiError::field(
+            field,
+            format!("controlnet: the preprocessor {module:?} needs a network; make the picture with the command preprocess"),
+        )),
     }
-    Err(ApiError::field(
-        field,
-        format!("controlnet: the preprocessor {module:?} is not implemented; send the picture as the network wants it, with module \"none\""),
-    ))
 }
 
 async fn models(Model(app): Model<App>) -> Json<Value> {
@@ -114,9 +125,56 @@ async fn models(Model(app): Model<App>) -> Json<Value> {
     Json(json!({"model_list": names}))
 }
 
-/// Pictures are sent as the network wants them.
+/// The preprocessors that need no network.
 async fn modules() -> Json<Value> {
-    Json(json!({"module_list": ["none"], "module_detail": {}}))
+    let kinds = Kind::all().filter(|kind| !kind.needs_network());
+    let details = kinds.map(|kind| {
+        let sliders = kind.thresholds().iter();
+        let sliders = sliders.map(|(name, usual, least, most)| {
+            json!({"name": name, "value": usual, "min": least, "max": most})
+        });
+        let sliders: Vec<_> = sliders.collect();
+        (
+            kind.web_name().to_string(),
+            json!({"model_free": false, "sliders": sliders}),
+        )
+    });
+    let details: Map<String, Value> = details.collect();
+    Json(json!({"module_list": module_names(), "module_detail": details}))
+}
+
+fn module_names() -> Vec<&'static str> {
+    let kinds = Kind::all().filter(|kind| !kind.needs_network());
+    kinds.map(Kind::web_name).collect()
+}
+
+/// What the web UI's extension asks for: what is out of range is the usual, as it has it.
+fn preprocessor(kind: Kind, asked: [Option<f64>; 2], resolution: Option<f64>) -> Preprocessor {
+    let known = kind.thresholds();
+    let within = |i: usize| {
+        let (_, _, least, most) = known.get(i)?;
+        asked[i].filter(|value| (*least..=*most).contains(value))
+    };
+    Preprocessor {
+        thresholds: [within(0), within(1)],
+        resolution: resolution
+            .filter(|side| (64.0..=4096.0).contains(side))
+            .map(|side| side as u32),
+        ..Preprocessor::new(kind)
+    }
+}
+
+/// What a preprocessor makes of a picture, off the threads that serve.
+async fn preprocessed(
+    field: &'static str,
+    preprocessor: Preprocessor,
+    picture: RgbImage,
+) -> Result<RgbImage, ApiError> {
+    if preprocessor == Preprocessor::new(Kind::None) {
+        return Ok(picture);
+    }
+    let made = blocking(move || preprocessor.run(&picture, &Device::Cpu)).await?;
+    made.map_err(|e: worker::Error| ApiError::field(field, format!("controlnet: {e}")))
 }
 
 fn one() -> f64 {
@@ -130,6 +188,13 @@ pub(super) struct ControlBody {
     model: String,
     /// In base64.
     image: String,
+    /// What is made of the picture first.
+    preprocessor: Option<String>,
+    /// Its settings.
+    #[serde(default)]
+    thresholds: Vec<f64>,
+    /// Pixels of the shorter side that it looks at.
+    resolution: Option<u32>,
     #[serde(default = "one")]
     strength: f64,
     /// `balanced`, `prompt`, `control` or `guess`.
@@ -142,7 +207,7 @@ pub(super) struct ControlBody {
     end: f64,
 }
 
-/// A unit of the web UI's extension. What else its clients send is about preprocessors, which are not implemented.
+/// A unit of the web UI's extension. What else its clients send changes nothing here.
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 struct Unit {
@@ -159,6 +224,11 @@ struct Unit {
     control_mode: Value,
     /// What the picture is, for unions of ControlNets.
     union_control_type: Option<String>,
+    processor_res: Option<f64>,
+    threshold_a: Option<f64>,
+    threshold_b: Option<f64>,
+    /// Whether the preprocessor looks at the picture in its own size.
+    pixel_perfect: bool,
     mask: Option<Value>,
     mask_image: Option<Value>,
 }
@@ -177,6 +247,10 @@ impl Default for Unit {
             resize_mode: json!(1),
             control_mode: json!(0),
             union_control_type: None,
+            processor_res: None,
+            threshold_a: None,
+            threshold_b: None,
+            pixel_perfect: false,
             mask: None,
             mask_image: None,
         }
@@ -227,7 +301,6 @@ impl Unit {
 
     /// Refuses by name what is not implemented.
     fn check(&self) -> Result<(), ApiError> {
-        check_module(SCRIPTS, &self.module)?;
         if self.mask.is_some() || self.mask_image.is_some() {
             return Err(unit(
                 "masks of units are not implemented; leave them out".to_string(),
@@ -258,6 +331,21 @@ impl App {
         for body in bodies {
             let model = self.options().controls.find("controls", &body.model)?;
             let image = self.decode("controls", Upload::Base64(body.image)).await?;
+            let kind = module_kind("controls", body.preprocessor.as_deref().unwrap_or("none"))?;
+            if body.thresholds.len() > 2 {
+                let reason = "preprocessors have two thresholds at most";
+                return Err(ApiError::field("controls", reason));
+            }
+            let preprocessor = Preprocessor {
+                thresholds: [
+                    body.thresholds.first().copied(),
+                    body.thresholds.get(1).copied(),
+                ],
+                resolution: body.resolution,
+                ..Preprocessor::new(kind)
+            };
+            let image = image_io::to_rgb(&image);
+            let image = preprocessed("controls", preprocessor, image).await?;
             controls.push(Control {
                 strength: body.strength,
                 mode: (body.mode.as_deref())
@@ -266,7 +354,7 @@ impl App {
                 kind: body.kind,
                 start: body.start,
                 end: body.end,
-                ..Control::new(model, image_io::to_rgb(&image))
+                ..Control::new(model, image)
             });
         }
         Ok(controls)
@@ -329,6 +417,11 @@ impl App {
             Fit::Crop => cropped(&image, size),
             Fit::Fill => filled(&image, size),
         };
+        let resolution = asked.processor_res.filter(|_| !asked.pixel_perfect);
+        let kind = module_kind(SCRIPTS, &asked.module)?;
+        let thresholds = [asked.threshold_a, asked.threshold_b];
+        let image =
+            preprocessed(SCRIPTS, preprocessor(kind, thresholds, resolution), image).await?;
         Ok(Some(Control {
             strength: asked.weight,
             mode: asked.mode()?,

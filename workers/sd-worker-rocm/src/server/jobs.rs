@@ -12,6 +12,7 @@ use crate::image_io::{self, to_base64, Format};
 use crate::jobs::{Job, State as JobState};
 use crate::lora::Lora;
 use crate::pipeline::Stage;
+use crate::recall::Recalled;
 use crate::request::seed::given_seed;
 use crate::request::{
     InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, Tuning, ValidRequest,
@@ -29,7 +30,7 @@ use serde_json::{json, Value};
 use std::collections::BTreeMap;
 use worker::http::json::{self, Object};
 use worker::http::sse::{self, Encoding, Frames, Protocol};
-use worker::http::{ApiError, JsonBody};
+use worker::http::{blocking, ApiError, JsonBody};
 use worker::serve::{Model, Route};
 use worker::time::unix_seconds;
 
@@ -83,6 +84,8 @@ pub(super) struct Body {
     #[serde(rename = "worker_id")]
     _worker_id: Option<String>,
     prompt: String,
+    /// A picture in base64 of which is asked what it says that it was made with; other fields count more.
+    from_picture: Option<String>,
     negative_prompt: Option<String>,
     prompt_weights: Option<bool>,
     steps: Option<usize>,
@@ -209,11 +212,18 @@ impl Body {
 type Pictures = ((&'static str, String), Option<(&'static str, String)>);
 
 impl App {
-    /// The request of a job's fields.
+    /// The request of a job's fields, and what a picture says besides that is not taken over.
     ///
     /// # Errors
     /// 400 that names the field that is wrong.
-    pub(super) async fn job_request(&self, mut body: Body) -> Result<ValidRequest, ApiError> {
+    pub(super) async fn job_request(
+        &self,
+        mut body: Body,
+    ) -> Result<(ValidRequest, Vec<String>), ApiError> {
+        let recalled = match body.from_picture.take() {
+            Some(picture) => Some(self.recall(picture).await?),
+            None => None,
+        };
         let init = match body.pictures()? {
             Some((image, mask)) => Some(InitFields {
                 strength: body.strength,
@@ -288,7 +298,24 @@ impl App {
             max_guidance: limits.max_guidance.min(MAX_GUIDANCE),
             ..limits
         };
-        self.valid(fields, &InterfaceDefaults::OWN, &limits)
+        let (fields, left_out) = match recalled {
+            Some(recalled) => (fields.over(recalled.fields), recalled.left_out),
+            None => (fields, Vec::new()),
+        };
+        let request = self.valid(fields, &InterfaceDefaults::OWN, &limits)?;
+        Ok((request, left_out))
+    }
+
+    /// What a picture in base64 says that it was made with.
+    async fn recall(&self, picture: String) -> Result<Recalled, ApiError> {
+        let limits = self.options().limits.decode;
+        let upscalers = self.options().upscalers.clone();
+        let read = move || {
+            let bytes = image_io::from_base64(&picture, &limits)?;
+            Recalled::of(&bytes, &|name| upscalers.find(name))
+        };
+        let field = |e: worker::Error| ApiError::field("from_picture", e.to_string());
+        blocking(read).await?.map_err(field)
     }
 }
 
@@ -301,7 +328,7 @@ async fn submit(
         Some(keeper) => (fields_of(fields.clone())?, Some(keeper)),
         None => (fields_of(std::mem::take(&mut fields))?, None),
     };
-    let request = app.job_request(body).await?;
+    let (request, left_out) = app.job_request(body).await?;
     let seed = request.seed;
     let id = app.submit(request)?;
     if let Some(keeper) = saved {
@@ -309,7 +336,10 @@ async fn submit(
         fields.insert("seed".to_string(), json!(seed));
         keeper.keep(&app, &id, fields).await?;
     }
-    let body = json!({"job_id": id, "sse_url": format!("/v1/jobs/{id}/stream")});
+    let mut body = json!({"job_id": id, "sse_url": format!("/v1/jobs/{id}/stream")});
+    if !left_out.is_empty() {
+        body["left_out"] = json!(left_out);
+    }
     Ok((StatusCode::ACCEPTED, Json(body)).into_response())
 }
 

@@ -154,7 +154,7 @@ impl App {
             Err(error) => Err(error),
         };
         match request {
-            Ok(request) => {
+            Ok((request, _)) => {
                 self.queue().resume(&job.id, job.created(), request);
                 Some((job.id.clone(), job.tries))
             }

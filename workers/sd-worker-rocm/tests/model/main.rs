@@ -27,6 +27,7 @@ mod packed;
 mod parity;
 mod pipeline;
 mod pipelines;
+mod preprocessors;
 mod prompts;
 mod small;
 mod stored;

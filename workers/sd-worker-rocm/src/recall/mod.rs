@@ -1,0 +1,80 @@
+//! What a picture was made with, read back into a request.
+//!
+//! | Module     | Reads                                                                                    |
+//! |------------|------------------------------------------------------------------------------------------|
+//! | `web_ui`   | the parameters text of AUTOMATIC1111's web UI, and ours                                  |
+//! | `comfy`    | the graph that ComfyUI puts into its PNG files                                           |
+
+mod comfy;
+mod web_ui;
+
+use crate::image_io;
+use crate::request::wording::NoiseChange;
+use crate::request::RequestFields;
+use crate::upscale::Method;
+use worker::{Error, Result};
+
+/// A request as a picture tells it.
+#[derive(Debug, Clone, Default)]
+pub struct Recalled {
+    /// What could be read.
+    pub fields: RequestFields,
+    /// What the picture says besides and a request from it will not have: names of settings or nodes.
+    pub left_out: Vec<String>,
+}
+
+impl Recalled {
+    /// Reads a picture's file; `upscaler` finds the one of a name.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a file that does not say what it was made with, or in a way that is not understood.
+    pub fn of(bytes: &[u8], upscaler: &dyn Fn(&str) -> Result<Method>) -> Result<Self> {
+        if let Some(text) = image_io::parameters_of(bytes)? {
+            return Ok(web_ui::read(&text, upscaler));
+        }
+        match image_io::comfy_graph_of(bytes)? {
+            Some(graph) => comfy::read(&graph).map_err(Error::Usage),
+            None => Err(Error::Usage(
+                "the picture does not say what it was made with".to_string(),
+            )),
+        }
+    }
+
+    fn leave_out(&mut self, name: impl Into<String>) {
+        let name = name.into();
+        if !self.left_out.contains(&name) {
+            self.left_out.push(name);
+        }
+    }
+}
+
+impl RequestFields {
+    /// These fields, and where they are open those of `other`: a sampler goes with its schedule.
+    #[must_use]
+    pub fn over(mut self, other: Self) -> Self {
+        if self.prompt.trim().is_empty() {
+            self.prompt = other.prompt;
+            self.loras.extend(other.loras);
+        }
+        if self.sampler.is_none() {
+            self.sampler = other.sampler;
+            self.schedule = self.schedule.or(other.schedule);
+        }
+        self.negative_prompt = self.negative_prompt.or(other.negative_prompt);
+        self.width = self.width.or(other.width);
+        self.height = self.height.or(other.height);
+        self.steps = self.steps.or(other.steps);
+        self.guidance = self.guidance.or(other.guidance);
+        self.true_guidance = self.true_guidance.or(other.true_guidance);
+        self.guidance_rescale = self.guidance_rescale.or(other.guidance_rescale);
+        self.seed = self.seed.or(other.seed);
+        self.rng = self.rng.or(other.rng);
+        self.clip_skip = self.clip_skip.or(other.clip_skip);
+        self.eta = self.eta.or(other.eta);
+        self.highres = self.highres.or(other.highres);
+        if self.noise == NoiseChange::default() {
+            self.noise = other.noise;
+        }
+        self
+    }
+}
