@@ -91,7 +91,7 @@ impl Default for Preparation {
     fn default() -> Self {
         Self {
             image_mean: [0.481_454_66, 0.457_827_5, 0.408_210_73],
-            image_std: [0.268_629_54, 0.261_302_58, 0.275_777_11],
+            image_std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
             min_pixels: None,
             max_pixels: None,
             size: Edges::default(),
@@ -185,7 +185,7 @@ pub enum Sight {
     /// The tower.
     There {
         /// The whole model's settings.
-        config: SeeingConfig,
+        config: Box<SeeingConfig>,
         /// How pictures are prepared.
         preparation: Preparation,
         /// How they are shown.
@@ -212,7 +212,7 @@ pub struct LanguageModel {
 /// The network.
 #[derive(Clone)]
 pub(super) enum Network {
-    Blind(Language),
+    Blind(Box<Language>),
     Seeing(Box<Seeing>),
 }
 
@@ -257,14 +257,14 @@ impl LanguageText {
             },
         };
         let seeing = match &sight {
-            Some(Sight::There { config, .. }) => Some(config.clone()),
+            Some(Sight::There { config, .. }) => Some((**config).clone()),
             _ => None,
         };
         let build = move |vb: VarBuilder| {
             let states = (question.states)(config.num_hidden_layers);
             Ok(match &seeing {
                 Some(config) => Network::Seeing(Box::new(Seeing::new(vb, config, &states)?)),
-                None => Network::Blind(Language::new(vb, &config, &states)?),
+                None => Network::Blind(Box::new(Language::new(vb, &config, &states)?)),
             })
         };
         Ok(Self {

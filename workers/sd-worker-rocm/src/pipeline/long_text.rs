@@ -46,6 +46,8 @@ pub enum Padding {
 }
 
 /// A language model's files.
+// A model has a few of them.
+#[allow(clippy::large_enum_variant)]
 pub enum LongModel {
     /// T5's encoder.
     T5 {
@@ -189,7 +191,7 @@ impl LongModel {
             question,
             before_negative: None,
             sight: Some(Sight::There {
-                config,
+                config: Box::new(config),
                 preparation,
                 show,
             }),
@@ -232,7 +234,7 @@ impl LongModel {
             (Some(show), Some(vision)) => {
                 let config = SeeingConfig::new(config.clone(), vision, None).map_err(bad)?;
                 let sight = Sight::There {
-                    config,
+                    config: Box::new(config),
                     preparation: Preparation::default(),
                     show,
                 };
@@ -256,6 +258,8 @@ pub fn qwen3() -> Value {
 }
 
 /// A language model that reads prompts.
+// A model has a few of them.
+#[allow(clippy::large_enum_variant)]
 pub enum LongText {
     /// T5's encoder.
     T5 {
