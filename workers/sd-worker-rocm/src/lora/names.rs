@@ -327,7 +327,9 @@ impl<'a> Index<'a> {
             return Some(vec![(tensor, 1)]);
         }
         let candidates = transformer::from_original(&target.layer).into_iter();
-        let mut candidates = candidates.chain(transformer::from_sandwich(&target.layer));
+        let mut candidates = candidates
+            .chain(transformer::from_flux2(&target.layer))
+            .chain(transformer::from_sandwich(&target.layer));
         candidates.find_map(|layers| {
             let found = layers
                 .into_iter()

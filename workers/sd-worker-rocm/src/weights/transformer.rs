@@ -216,6 +216,12 @@ const BLOCKS: [(&str, &str, Table); 3] = [
     ("joint_blocks", "transformer_blocks", SD3_JOINT),
 ];
 
+/// The same of FLUX.2.
+const FLUX2_BLOCKS: [(&str, &str, Table); 2] = [
+    ("double_blocks", "transformer_blocks", FLUX2_DOUBLE),
+    ("single_blocks", "single_transformer_blocks", FLUX2_SINGLE),
+];
+
 /// What the marks stand for: layers with their shares of the rows.
 const STACKS: [(&str, &[(&str, usize)]); 3] = [
     (
@@ -256,11 +262,6 @@ fn renamed(original: &Weights, rest: Table) -> Weights {
 /// LoRAs' names dots are underscores. None for the last norm, whose halves have changed places, and for what may be
 /// Stable Diffusion 3's last norm of the text.
 pub fn from_original(layer: &str) -> Option<Vec<(String, usize)>> {
-    let flat = |name: &str| name.trim_end_matches('.').replace('.', "_");
-    let find = |layer: &str, table: Table| {
-        let found = table.iter().find(|(old, _)| flat(old) == layer)?;
-        Some(flat(found.1))
-    };
     let block = BLOCKS.iter().find_map(|(old, new, table)| {
         let (number, layer) = layer
             .strip_prefix(old)?
@@ -275,14 +276,50 @@ pub fn from_original(layer: &str) -> Option<Vec<(String, usize)>> {
         .or_else(|| find(layer, FLUX_REST))
         .or_else(|| find(layer, SD3_REST))
         .filter(|name| name != "norm_out_linear")?;
+    Some(taken_apart(name))
+}
+
+/// A name without dots.
+fn flat(name: &str) -> String {
+    name.trim_end_matches('.').replace('.', "_")
+}
+
+/// The name of a layer, all of it without dots, by a table.
+fn find(layer: &str, table: Table) -> Option<String> {
+    let found = table.iter().find(|(old, _)| flat(old) == layer)?;
+    Some(flat(found.1))
+}
+
+/// The layers that one with a mark in its name stands for, with their shares.
+fn taken_apart(name: String) -> Vec<(String, usize)> {
     let stack = STACKS.iter().find(|(mark, _)| name.contains(mark));
-    Some(match stack {
+    match stack {
         None => vec![(name, 1)],
         Some((mark, parts)) => parts
             .iter()
             .map(|(part, share)| (name.replace(mark, &flat(part)), *share))
             .collect(),
-    })
+    }
+}
+
+/// As [`from_original`], for FLUX.2 and for what Chroma has more than FLUX.1.
+pub fn from_flux2(layer: &str) -> Option<Vec<(String, usize)>> {
+    if let Some(rest) = layer.strip_prefix(CHROMA_SMALL) {
+        let rest = rest.replace("_in_layer", "_linear_1");
+        let rest = rest.replace("_out_layer", "_linear_2");
+        return Some(vec![(format!("{CHROMA_SMALL}{rest}"), 1)]);
+    }
+    let block = FLUX2_BLOCKS.iter().find_map(|(old, new, table)| {
+        let (number, layer) = layer
+            .strip_prefix(old)?
+            .strip_prefix('_')?
+            .split_once('_')?;
+        Some(format!("{new}_{number}_{}", find(layer, table)?))
+    });
+    let name = block
+        .or_else(|| find(layer, FLUX2_REST))
+        .filter(|name| name != "norm_out_linear")?;
+    Some(taken_apart(name))
 }
 
 /// The same of Lumina 2's and Z-Image's originals, which have many names in common: what a layer is in each.
@@ -342,12 +379,8 @@ pub fn flux2(file: &Weights) -> Weights {
         return file.clone();
     }
     let mut weights = file.renamed(|name| {
-        let block = [
-            ("double_blocks.", "transformer_blocks", FLUX2_DOUBLE),
-            ("single_blocks.", "single_transformer_blocks", FLUX2_SINGLE),
-        ];
-        let block = block.iter().find_map(|(old, new, table)| {
-            let (number, layer) = name.strip_prefix(old)?.split_once('.')?;
+        let block = FLUX2_BLOCKS.iter().find_map(|(old, new, table)| {
+            let (number, layer) = name.strip_prefix(old)?.strip_prefix('.')?.split_once('.')?;
             Some(format!("{new}.{number}.{}", with_prefix(layer, table)?))
         });
         let name = block.or_else(|| with_prefix(name, FLUX2_REST))?;

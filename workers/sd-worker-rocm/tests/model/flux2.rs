@@ -5,9 +5,9 @@ use super::common::{go_on, Draw};
 use super::pipelines::{with_transformer, write_gguf, Tensors};
 use super::small::{apart, Pipelines};
 use candle_core::quantized::GgmlDType;
-use candle_core::Tensor;
+use candle_core::{Device, Tensor};
 use image::RgbImage;
-use sd_worker_rocm::pipeline::{ImageRequest, Pipeline, PipelineOptions};
+use sd_worker_rocm::pipeline::{ImageRequest, Lora, Pipeline, PipelineOptions};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 
@@ -248,6 +248,80 @@ fn single_files() {
         all.insert(format!("vae.{name}"), tensor);
     }
     assert!(draw(&save("all-base", &all), None) == expected);
+}
+
+/// LoRAs under kohya's and the makers' names, whose layers are stacked, against diffusers' names.
+#[test]
+fn loras_under_all_names() {
+    let p = Pipelines::of("flux2");
+    let (mut original, mut kohya, mut ours) = (Tensors::new(), Tensors::new(), Tensors::new());
+    let factor = |rows: usize, columns: usize| {
+        let values = (0..rows * columns).map(|i| ((i * 37 % 11) as f32 - 5.0) * 0.03);
+        Tensor::from_vec(values.collect::<Vec<f32>>(), (rows, columns), &Device::Cpu).unwrap()
+    };
+    for (layer, inputs, outputs, parts) in [
+        (
+            "double_blocks.0.txt_attn.qkv",
+            32,
+            96,
+            &["add_q_proj", "add_k_proj", "add_v_proj"]
+                .map(|part| format!("transformer_blocks.0.attn.{part}"))[..],
+        ),
+        (
+            "double_blocks.0.img_mlp.0",
+            32,
+            192,
+            &["transformer_blocks.0.ff.linear_in".to_string()],
+        ),
+        (
+            "single_blocks.1.linear2",
+            128,
+            32,
+            &["single_transformer_blocks.1.attn.to_out".to_string()],
+        ),
+        (
+            "single_stream_modulation.lin",
+            32,
+            96,
+            &["single_stream_modulation.linear".to_string()],
+        ),
+    ] {
+        let (down, up) = (factor(3, inputs), factor(outputs, 3));
+        let share = outputs / parts.len();
+        for (i, part) in parts.iter().enumerate() {
+            let rows = up
+                .narrow(0, i * share, share)
+                .unwrap()
+                .force_contiguous()
+                .unwrap();
+            ours.insert(format!("transformer.{part}.lora_B.weight"), rows);
+            ours.insert(format!("transformer.{part}.lora_A.weight"), down.clone());
+        }
+        let flat = layer.replace('.', "_");
+        kohya.insert(format!("lora_unet_{flat}.lora_up.weight"), up.clone());
+        kohya.insert(format!("lora_unet_{flat}.lora_down.weight"), down.clone());
+        original.insert(format!("diffusion_model.{layer}.lora_B.weight"), up);
+        original.insert(format!("diffusion_model.{layer}.lora_A.weight"), down);
+    }
+    let mut pipeline = open(&p, "klein");
+    let mut request = p.request("klein");
+    request.steps = 1;
+    let mut draw = |lora: Option<(&str, &Tensors)>| {
+        request.loras = lora.map_or(Vec::new(), |(name, tensors)| {
+            let path = p.place().join(format!("{name}.safetensors"));
+            candle_core::safetensors::save(tensors, &path).unwrap();
+            vec![Lora::new(path.to_str().unwrap(), 1.0)]
+        });
+        pipeline
+            .draw(&request, &mut go_on)
+            .unwrap()
+            .images
+            .remove(0)
+    };
+    let expected = draw(Some(("ours", &ours)));
+    assert!(apart(&draw(None), &expected) > 3);
+    assert!(draw(Some(("original", &original))) == expected);
+    assert!(draw(Some(("kohya", &kohya))) == expected);
 }
 
 #[test]
