@@ -17,6 +17,9 @@ pub enum Activation {
     QuickGelu,
     /// By erf: OpenCLIP.
     Gelu,
+    /// By tanh: SigLIP.
+    #[serde(rename = "gelu_pytorch_tanh")]
+    GeluTanh,
 }
 
 /// `config.json` of a text encoder.
@@ -133,6 +136,7 @@ impl Layer {
         let h = match self.activation {
             Activation::QuickGelu => (&h * candle_nn::ops::sigmoid(&(&h * 1.702)?)?)?,
             Activation::Gelu => h.gelu_erf()?,
+            Activation::GeluTanh => h.gelu()?,
         };
         x + self.down.forward(&h)?
     }

@@ -10,7 +10,7 @@ use super::phases::{Phase, Phases, Script};
 use super::picture;
 use super::place::GuidancePlace;
 use super::start::Start;
-use super::text::Prompt;
+use super::text::{Encoded, Prompt};
 use super::types::{Generated, Progress, Stage, Timings};
 use super::video::with_first;
 use super::Pipeline;
@@ -278,9 +278,14 @@ impl Pipeline {
         let prompts: Vec<Prompt> = prompts.collect();
         let skip = request.clip_skip;
         let encoded = (self.text).encode(&prompts, skip, &self.place.text, stop)?;
-        let Some(encoded) = encoded else {
+        let Some(mut encoded) = encoded else {
             return Ok(None);
         };
+        let negatives = prompts.iter().map(|prompt| prompt.negative);
+        let mut wanted: Vec<&mut Encoded> = (encoded.iter_mut().zip(negatives))
+            .filter_map(|(encoded, negative)| (!negative).then_some(encoded))
+            .collect();
+        self.with_redux(request, &mut wanted)?;
         let script = Script {
             phases,
             encoded,

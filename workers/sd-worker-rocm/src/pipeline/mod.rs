@@ -17,6 +17,7 @@ mod phases;
 pub mod picture;
 mod place;
 mod preview;
+mod redux;
 mod refiner;
 mod start;
 #[cfg(all(test, feature = "built-in-model"))]
@@ -65,6 +66,8 @@ pub struct Pipeline {
     /// What looks at pictures to start from, in models that want that.
     vision: Option<VisionStage>,
     taesd: Option<Module<Taesd>>,
+    /// Models that make prompts of pictures.
+    redux: redux::Shelf,
     latent_channels: usize,
     /// Pixels a latent, each way.
     factor: usize,

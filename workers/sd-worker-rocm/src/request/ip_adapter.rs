@@ -9,7 +9,7 @@ use std::str::FromStr;
 /// Pictures that an IP-Adapter looks at.
 #[derive(Debug, Clone)]
 pub struct IpAdapter {
-    /// The adapter: a safetensors file.
+    /// The adapter: a safetensors file; for FLUX.1 the folder of Redux.
     pub model: PathBuf,
     /// The pictures.
     pub images: Vec<RgbImage>,

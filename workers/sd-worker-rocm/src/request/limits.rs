@@ -280,11 +280,15 @@ impl ImageRequest {
         const FIELD: &str = "ip_adapters";
         let (count, most) = (self.ip_adapters.len(), limits.max_controls);
         within(FIELD, "the number of IP-Adapters", count, 0..=most)?;
-        let unet = matches!(info.family, Family::Sd1 | Family::Sd2 | Family::Sdxl);
-        if count > 0 && !unet {
+        // FLUX.1's is Redux.
+        let takes = matches!(
+            info.family,
+            Family::Sd1 | Family::Sd2 | Family::Sdxl | Family::Flux
+        );
+        if count > 0 && !takes {
             return Err(InvalidRequest::new(
                 FIELD,
-                "IP-Adapters are implemented for models with a UNet only",
+                "IP-Adapters are implemented for models with a UNet and FLUX.1 (Redux) only",
             ));
         }
         for adapter in &self.ip_adapters {

@@ -7,7 +7,7 @@ use super::small::{apart, Pipelines};
 use candle_core::quantized::GgmlDType;
 use sd_worker_rocm::info::ModelInfo;
 use sd_worker_rocm::pipeline::{ImageRequest, Init, Pipeline, PipelineOptions};
-use sd_worker_rocm::request::Limits;
+use sd_worker_rocm::request::{IpAdapter, Limits};
 
 fn open(p: &Pipelines, model: &str) -> Pipeline {
     p.load(&p.folder(model), PipelineOptions::default())
@@ -67,6 +67,46 @@ fn brackets_are_text_unless_they_are_to_be_weights() {
         .images
         .remove(0);
     assert_eq!(apart(&weighted, &plain), 0);
+}
+
+#[test]
+fn redux_makes_prompts_of_pictures() {
+    let p = Pipelines::of("flux");
+    let mut pipeline = open(&p, "dev");
+    let folder = p.folder("redux");
+    let adapter = |picture: &str, strength| IpAdapter {
+        strength,
+        ..IpAdapter::new(folder.clone(), vec![p.picture(picture)])
+    };
+    let two = [adapter("redux_one", 0.7), adapter("redux_other", 0.5)];
+    for (case, adapters) in [
+        ("redux", vec![adapter("redux_one", 1.0)]),
+        ("redux_two", two.to_vec()),
+    ] {
+        let mut request = p.request(case);
+        request.ip_adapters = adapters;
+        let off = off(&p, &mut pipeline, case, &request);
+        assert!(off <= 1, "{case}: {off}");
+    }
+    let mut request = p.request("redux_two");
+    for others in [
+        vec![],
+        vec![adapter("redux_one", 0.7), adapter("redux_other", 0.9)],
+    ] {
+        request.ip_adapters = others;
+        assert!(off(&p, &mut pipeline, "redux_two", &request) > 1);
+    }
+    let mut masked = adapter("redux_one", 1.0);
+    masked.mask = Some(image::GrayImage::new(8, 8));
+    request.ip_adapters = vec![masked];
+    let error = pipeline.draw(&request, &mut go_on).unwrap_err().to_string();
+    assert!(error.contains("masks"), "{error}");
+    request.ip_adapters = vec![IpAdapter::new(
+        p.folder("dev"),
+        vec![p.picture("redux_one")],
+    )];
+    let error = pipeline.draw(&request, &mut go_on).unwrap_err().to_string();
+    assert!(error.contains("image_encoder"), "{error}");
 }
 
 #[test]

@@ -9,9 +9,11 @@ import sys
 import numpy as np
 import torch
 from PIL import Image
-from diffusers import (ChromaPipeline, ChromaTransformer2DModel, FlowMatchEulerDiscreteScheduler, FluxControlPipeline, FluxFillPipeline, FluxKontextPipeline, FluxPipeline,
+from transformers import SiglipImageProcessor, SiglipVisionConfig, SiglipVisionModel
+from diffusers import (FluxPriorReduxPipeline, ChromaPipeline, ChromaTransformer2DModel, FlowMatchEulerDiscreteScheduler, FluxControlPipeline, FluxFillPipeline, FluxKontextPipeline, FluxPipeline,
                        FluxTransformer2DModel)
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
+from diffusers.pipelines.flux.modeling_flux import ReduxImageEncoder
 from small import EOS, LENGTH, asked, cases, clip, keep, model, picture, pictures, save, seeded, t5, tokenizer, vae
 
 DiagonalGaussianDistribution.sample = lambda self, generator=None: self.mode()
@@ -57,6 +59,7 @@ def negative():
     text = empty + (text - empty) * weights
     image = pipe(prompt_embeds=text, pooled_prompt_embeds=pooled, height=32, width=48, num_inference_steps=3, generator=seeded(7), guidance_scale=3.5).images[0]
     keep('weights', 'dev', image, **asked(guidance=3.5, prompt=f'a ({inside}:3.0)door'))
+    return pipe
 
 
 def schnell():
@@ -136,8 +139,24 @@ def chroma():
         keep(name, 'chroma', image, **request)
 
 
+def redux(dev):
+    """Pictures as prompts, one and two with strengths of their own."""
+    tower = SiglipVisionModel(SiglipVisionConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, image_size=42, patch_size=14))
+    looks = SiglipImageProcessor(size={'height': 42, 'width': 42})
+    words = dict(text_encoder=None, tokenizer=None, text_encoder_2=None, tokenizer_2=None)
+    prior = model('redux', FluxPriorReduxPipeline, image_encoder=tower, feature_extractor=looks, image_embedder=ReduxImageEncoder(redux_dim=32, txt_in_features=24),
+                  **words)
+    prior = FluxPriorReduxPipeline(**{**prior.components, **{part: getattr(dev, part) for part in words}})
+    one, other = kept('redux_one'), kept('redux_other')
+    for name, images, scales in (('redux', [one], [1.0]), ('redux_two', [one, other], [0.7, 0.5])):
+        request = asked(guidance=3.5)
+        seen = prior(image=images, prompt=request['prompt'], prompt_embeds_scale=scales, pooled_prompt_embeds_scale=scales)
+        image = dev(**seen, height=32, width=48, num_inference_steps=3, generator=seeded(7), guidance_scale=3.5).images[0]
+        keep(name, 'dev', image, **request)
+
+
 if __name__ == '__main__':
-    negative()
+    redux(negative())
     schnell()
     kontext()
     control()

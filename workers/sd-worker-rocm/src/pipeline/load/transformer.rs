@@ -9,6 +9,7 @@ use crate::pipeline::denoiser::Denoiser;
 use crate::pipeline::families::{Row, TransformerFamily};
 use crate::pipeline::long_text::LongText;
 use crate::pipeline::place::{GuidancePlace, Placement};
+use crate::pipeline::redux::Shelf;
 use crate::pipeline::text::{TextStage, Tower};
 use crate::pipeline::types::PipelineOptions;
 use crate::pipeline::vae::VaeStage;
@@ -223,6 +224,7 @@ impl Pipeline {
             picture_is_scaled: true,
             vision,
             taesd,
+            redux: Shelf::new(text_dtype),
             upscaler: None,
             latent_channels,
             factor,

@@ -11,6 +11,7 @@ use crate::models::unet::config::UNetConfig;
 use crate::pipeline::denoiser::unet::UNetDenoiser;
 use crate::pipeline::denoiser::Denoiser;
 use crate::pipeline::place::{GuidancePlace, Placement};
+use crate::pipeline::redux::Shelf;
 use crate::pipeline::refiner::Refiner;
 use crate::pipeline::text::{composed_towers, Reading, TextStage, Tower};
 use crate::pipeline::types::PipelineOptions;
@@ -271,6 +272,7 @@ impl Pipeline {
             picture_is_scaled: model.picture_is_scaled,
             vision: None,
             taesd,
+            redux: Shelf::new(arithmetic),
             upscaler: None,
             latent_channels,
             factor,

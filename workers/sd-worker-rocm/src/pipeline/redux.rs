@@ -1,0 +1,288 @@
+//! FLUX.1 Redux: pictures as prompts. SigLIP looks at them, two layers bring what it sees to the width of T5's text, and it
+//! is read behind the text.
+
+use super::module::Module;
+use super::text::Encoded;
+use super::Pipeline;
+use crate::editing::resize::Filter;
+use crate::info::Family;
+use crate::models::layers::{linear, Linear};
+use crate::models::siglip::{Siglip, SiglipConfig};
+use crate::models::VarBuilder;
+use crate::request::{BlockStrengths, ImageRequest, IpAdapter};
+use crate::weights::folder::Folder;
+use candle_core::{DType, Device, Module as _, Result as CandleResult, Tensor};
+use image::RgbImage;
+use serde::Deserialize;
+use std::collections::hash_map::Entry;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use worker::{Error, Result};
+
+/// Widest numbers of the two layers.
+const WIDEST: usize = 1 << 16;
+
+/// `preprocessor_config.json` of a `SiglipImageProcessor`.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(default)]
+struct Pictures {
+    size: Option<Size>,
+    image_mean: [f64; 3],
+    image_std: [f64; 3],
+    rescale_factor: f64,
+    resample: usize,
+    do_resize: bool,
+    do_rescale: bool,
+    do_normalize: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+struct Size {
+    height: usize,
+    width: usize,
+}
+
+impl Default for Pictures {
+    fn default() -> Self {
+        Self {
+            size: None,
+            image_mean: [0.5; 3],
+            image_std: [0.5; 3],
+            rescale_factor: 1.0 / 255.0,
+            resample: 3,
+            do_resize: true,
+            do_rescale: true,
+            do_normalize: true,
+        }
+    }
+}
+
+impl Pictures {
+    /// Whether the settings make sense for pictures of `pixels` each way and are implemented.
+    fn check(&self, pixels: usize) -> std::result::Result<(), String> {
+        let whole = Size {
+            height: pixels,
+            width: pixels,
+        };
+        if self.size.is_some_and(|size| size != whole) {
+            return Err(format!(
+                "size {:?} for a network of {pixels} pixels",
+                self.size
+            ));
+        }
+        if !(self.do_resize && self.do_rescale && self.do_normalize && self.resample == 3) {
+            return Err(
+                "only do_resize with resample 3, do_rescale and do_normalize are implemented"
+                    .to_string(),
+            );
+        }
+        let sound = |values: &[f64; 3]| values.iter().all(|v| v.is_finite());
+        if !sound(&self.image_mean)
+            || !sound(&self.image_std)
+            || self.image_std.contains(&0.0)
+            || !self.rescale_factor.is_finite()
+        {
+            return Err("image_mean, image_std or rescale_factor is out of range".to_string());
+        }
+        Ok(())
+    }
+}
+
+/// `config.json` of a `ReduxImageEncoder`.
+#[derive(Debug, Clone, Deserialize)]
+struct EmbedderConfig {
+    redux_dim: usize,
+    txt_in_features: usize,
+}
+
+/// The two layers.
+struct Embedder {
+    up: Linear,
+    down: Linear,
+}
+
+/// The model at work.
+pub(super) struct Redux {
+    tower: Module<Siglip>,
+    embedder: Module<Embedder>,
+    pictures: Pictures,
+    pixels: usize,
+    device: Device,
+}
+
+impl Redux {
+    /// Opens a folder as diffusers writes it, with `image_encoder`, `image_embedder` and `feature_extractor`.
+    fn open(path: &Path, dtype: DType, device: &Device, offload: bool) -> Result<Self> {
+        let folder = Folder::Disk(path.to_path_buf());
+        let tower = folder.part("image_encoder");
+        if !path.is_dir() || !tower.exists() {
+            return Err(Error::BadModel {
+                path: path.to_path_buf(),
+                reason: "FLUX.1 takes the folder of Redux as an IP-Adapter, with image_encoder and image_embedder in it"
+                    .to_string(),
+            });
+        }
+        let config: SiglipConfig = tower.config()?;
+        config.check().map_err(|e| tower.bad_config(e))?;
+        let pixels = config.image_size;
+        let name = "feature_extractor/preprocessor_config.json";
+        let pictures: Pictures = match folder.contains(name) {
+            true => folder.json(name)?,
+            false => Pictures::default(),
+        };
+        pictures.check(pixels).map_err(|reason| Error::BadModel {
+            path: folder.path(name),
+            reason,
+        })?;
+        let embedder = folder.part("image_embedder");
+        let EmbedderConfig {
+            redux_dim: seen,
+            txt_in_features: text,
+        } = embedder.config()?;
+        if seen != config.hidden_size || !(1..=WIDEST).contains(&text) {
+            return Err(embedder.bad_config(format!(
+                "redux_dim {seen} and txt_in_features {text} do not fit an image encoder of width {}",
+                config.hidden_size
+            )));
+        }
+        let build = move |vb: VarBuilder| {
+            Ok(Embedder {
+                up: linear(vb.pp("redux_up"), seen, 3 * text)?,
+                down: linear(vb.pp("redux_down"), 3 * text, text)?,
+            })
+        };
+        // Newer transformers leave out the first part of the tower's names.
+        let weights = tower.weights()?;
+        let bare = weights.contains("embeddings.patch_embedding.weight");
+        let weights = weights.renamed(|name| {
+            Some(match bare {
+                true => format!("vision_model.{name}"),
+                false => name.to_string(),
+            })
+        });
+        let of_tower = move |vb: VarBuilder| Siglip::new(vb, &config);
+        Ok(Self {
+            tower: Module::new("Redux", weights, dtype, device, offload, of_tower)?,
+            embedder: Module::new("Redux", embedder.weights()?, dtype, device, offload, build)?,
+            pictures,
+            pixels,
+            device: device.clone(),
+        })
+    }
+
+    /// What is read of a picture, `(1, tokens, width of T5's text)`, f32.
+    fn tokens(&mut self, picture: &RgbImage) -> Result<Tensor> {
+        let (tower, embedder) = (self.tower.network()?, self.embedder.network()?);
+        let pixels = self.pixels;
+        let side = pixels as u32;
+        let scaled = Filter::Bicubic.resize(picture, side, side);
+        let mut values = vec![0f32; 3 * pixels * pixels];
+        for (i, pixel) in scaled.pixels().enumerate() {
+            for (c, value) in pixel.0.iter().enumerate() {
+                let value = f64::from(*value) * self.pictures.rescale_factor;
+                let value = (value - self.pictures.image_mean[c]) / self.pictures.image_std[c];
+                values[c * pixels * pixels + i] = value as f32;
+            }
+        }
+        let look = || {
+            let picture = Tensor::from_vec(values, (1, 3, pixels, pixels), &self.device)?;
+            let rows = tower.rows(&picture.to_dtype(self.tower.dtype())?)?;
+            let rows = rows.to_dtype(self.embedder.dtype())?;
+            let tokens = embedder
+                .down
+                .forward(&embedder.up.forward(&rows)?.silu()?)?;
+            tokens.to_dtype(DType::F32)
+        };
+        let tokens = look().map_err(Error::candle("looking at a picture"));
+        self.tower.rest();
+        self.embedder.rest();
+        tokens
+    }
+}
+
+/// Those that are loaded.
+pub(super) struct Shelf {
+    models: HashMap<PathBuf, Redux>,
+    dtype: DType,
+}
+
+impl Shelf {
+    /// None yet; they will compute in these numbers.
+    pub(super) fn new(dtype: DType) -> Self {
+        Self {
+            models: HashMap::new(),
+            dtype,
+        }
+    }
+
+    /// The one of a folder, loaded if it is not yet.
+    fn get(&mut self, path: &Path, device: &Device, offload: bool) -> Result<&mut Redux> {
+        match self.models.entry(path.to_path_buf()) {
+            Entry::Occupied(entry) => Ok(entry.into_mut()),
+            Entry::Vacant(entry) => {
+                Ok(entry.insert(Redux::open(path, self.dtype, device, offload)?))
+            }
+        }
+    }
+}
+
+/// Whether it asks for what only other adapters have.
+fn asks_for_more(adapter: &IpAdapter) -> bool {
+    !adapter.faces.is_empty()
+        || adapter.mask.is_some()
+        || adapter.blocks != BlockStrengths::default()
+        || (adapter.start, adapter.end) != (0.0, 1.0)
+}
+
+impl Pipeline {
+    /// Puts a request's pictures behind its prompts, as diffusers' pipeline does: text and tokens of each, times its
+    /// strength, are added up.
+    pub(super) fn with_redux(
+        &mut self,
+        request: &ImageRequest,
+        prompts: &mut [&mut Encoded],
+    ) -> Result<()> {
+        if self.info.family != Family::Flux || request.ip_adapters.is_empty() {
+            return Ok(());
+        }
+        let mut seen = Vec::new();
+        for adapter in &request.ip_adapters {
+            if asks_for_more(adapter) {
+                return Err(Error::Usage(
+                    "ip_adapters: FLUX.1 Redux has pictures and strengths; masks, blocks, faces and shares of the steps are other adapters'"
+                        .to_string(),
+                ));
+            }
+            let offload = self.options.offload;
+            let redux = (self.redux).get(&adapter.model, &self.place.text, offload)?;
+            for picture in &adapter.images {
+                seen.push((redux.tokens(picture)?, adapter.strength));
+            }
+        }
+        let all: f64 = seen.iter().map(|(_, strength)| strength).sum();
+        let added = |prompt: &Encoded| -> CandleResult<Encoded> {
+            let mut tokens: Option<Tensor> = None;
+            for (one, strength) in &seen {
+                let one = (one * *strength)?;
+                tokens = Some(match tokens {
+                    Some(sum) => (sum + one)?,
+                    None => one,
+                });
+            }
+            let text = (&prompt.text * all)?;
+            Ok(Encoded {
+                text: match &tokens {
+                    Some(tokens) => Tensor::cat(&[&text, tokens], 1)?,
+                    None => text,
+                },
+                pooled: (&prompt.pooled * all)?,
+                more: prompt.more.clone(),
+            })
+        };
+        for prompt in prompts {
+            **prompt =
+                added(prompt).map_err(Error::candle("putting pictures behind the prompt"))?;
+        }
+        Ok(())
+    }
+}
