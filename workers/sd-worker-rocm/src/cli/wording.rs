@@ -2,8 +2,8 @@
 
 use super::png_info::read_picture;
 use crate::image_io::{self, DecodeLimits};
-use crate::prompt::dynamic::Wildcards;
 use crate::prompt::styles::Styles;
+use crate::prompt::wildcards::Wildcards;
 use crate::request::{Drawn, Library, NoiseChange, RegionPrompt, Wording};
 use clap::builder::BoolishValueParser;
 use clap::Args;

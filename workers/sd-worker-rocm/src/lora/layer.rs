@@ -2,8 +2,9 @@
 
 use super::names::{Part, Target};
 use super::scale::Scales;
-use crate::models::change::{rotations, Axis, Change, Factor, Kind};
+use crate::models::change::{Axis, Change, Factor, Kind};
 use crate::models::low_rank::LowRank;
+use crate::models::rotation::rotations;
 use crate::weights::Weights;
 use candle_core::{bail, DType, Device, Result, Tensor};
 use std::collections::BTreeMap;

@@ -15,6 +15,7 @@ pub mod layers;
 pub mod low_rank;
 pub mod norm;
 pub mod preprocess;
+pub mod rotation;
 pub mod siglip;
 pub mod t2i_adapter;
 pub mod t5;

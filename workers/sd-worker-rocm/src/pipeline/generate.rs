@@ -250,7 +250,7 @@ impl Pipeline {
             ends: self.ends(request)?,
             ..script
         };
-        let script = script.to_device(&self.place.denoiser);
+        let script = script.moved_to(&self.place.denoiser);
         Ok(Some(Prepared {
             refiner,
             script: script.map_err(Error::candle("bringing pictures to the denoiser"))?,
@@ -294,7 +294,7 @@ impl Pipeline {
             references: Vec::new(),
             ends: Ends::default(),
         };
-        let script = script.to_device(&self.place.denoiser);
+        let script = script.moved_to(&self.place.denoiser);
         let script = script.map_err(Error::candle("bringing prompts to the denoiser"));
         script.map(Some)
     }

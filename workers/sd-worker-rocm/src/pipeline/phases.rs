@@ -196,7 +196,7 @@ impl Script {
     ///
     /// # Errors
     /// If the device has no room.
-    pub(super) fn to_device(self, device: &Device) -> CandleResult<Self> {
+    pub(super) fn moved_to(self, device: &Device) -> CandleResult<Self> {
         let encoded = self.encoded.iter().map(|text| text.to_device(device));
         Ok(Self {
             encoded: encoded.collect::<CandleResult<_>>()?,

@@ -8,6 +8,7 @@
 //! | [`lora`]        | `<lora:name:0.8>` taken out of a prompt                                     |
 //! | [`schedule`]    | `[a:b:10]`, `[a\|b]` and `AND`                                              |
 //! | [`dynamic`]     | `{a\|b}` and `__wildcard__`, drawn                                         |
+//! | [`wildcards`]   | files that drawn prompts take lines of                                      |
 //! | [`styles`]      | named texts that prompts are put into                                      |
 
 pub mod attention;
@@ -17,6 +18,7 @@ pub mod lora;
 pub mod schedule;
 pub mod styles;
 pub mod tokenizer;
+pub mod wildcards;
 
 pub use attention::{parse, Segment};
 pub use chunks::{apply_weights, chunk, pad_to, Chunk, ChunkOptions};

@@ -3,9 +3,10 @@
 use super::limits::InvalidRequest;
 use super::seed::random_seed;
 use crate::lora::Lora;
-use crate::prompt::dynamic::{self, Wildcards};
+use crate::prompt::dynamic;
 use crate::prompt::lora::take_loras;
 use crate::prompt::styles::Styles;
+use crate::prompt::wildcards::Wildcards;
 use image::GrayImage;
 
 /// Most pictures for which prompts are drawn before the request is checked.

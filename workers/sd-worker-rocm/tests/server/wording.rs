@@ -3,8 +3,8 @@
 use crate::support::{generation, png, Server};
 use sd_worker_rocm::image_io::to_base64;
 use sd_worker_rocm::jobs::QueueOptions;
-use sd_worker_rocm::prompt::dynamic::Wildcards;
 use sd_worker_rocm::prompt::styles::Styles;
+use sd_worker_rocm::prompt::wildcards::Wildcards;
 use sd_worker_rocm::request::Library;
 use sd_worker_rocm::server::ServerOptions;
 use serde_json::{json, Value};
