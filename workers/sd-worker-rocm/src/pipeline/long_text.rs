@@ -1,9 +1,8 @@
 //! Prompts of many tokens through a language model: T5's encoder, or a decoder of any kind.
 
-use super::language::{
-    last_but_one, LanguageModel, LanguageText, Preparation, Question, Show, Sight,
-};
+use super::language::{last_but_one, LanguageModel, LanguageText, Question, Show, Sight};
 use super::module::Module;
+use super::preparation::Preparation;
 use super::text::Prompt;
 use crate::models::change::Change;
 use crate::models::config::within;

@@ -16,6 +16,7 @@ mod paired;
 mod phases;
 pub mod picture;
 mod place;
+mod preparation;
 mod preview;
 mod redux;
 mod refiner;

@@ -59,6 +59,9 @@ fn qwen_image_edit_looks_at_pictures() {
             .remove(0);
         let off = apart(&changed, &p.picture(case));
         assert!(off > 3, "{case}: what is looked at hardly matters ({off})");
+        request.prompt = "a <|image_pad|>".to_string();
+        let error = pipeline.draw(&request, &mut go_on).unwrap_err().to_string();
+        assert!(error.contains("token for pictures"), "{error}");
         request.references.clear();
         let error = pipeline.draw(&request, &mut go_on).unwrap_err().to_string();
         assert!(error.contains("references"), "{error}");
