@@ -543,14 +543,12 @@ impl ImageRequest {
         match self.tuning.step_cache {
             Some(StepCache::Deep(_)) if !unet => refused(
                 "step_cache",
-                "deepcache is for models with a UNet; transformers have fbcache and teacache",
+                "deepcache is for models with a UNet; FLUX.1 has fbcache and teacache",
             ),
-            Some(StepCache::FirstBlock(_) | StepCache::Tea(_))
-                if !matches!(info.family, Family::Flux | Family::Sd3) =>
-            {
+            Some(StepCache::FirstBlock(_) | StepCache::Tea(_)) if info.family != Family::Flux => {
                 refused(
                     "step_cache",
-                    "fbcache and teacache are implemented for Stable Diffusion 3 and FLUX.1 only; UNets have deepcache",
+                    "fbcache and teacache are implemented for FLUX.1 only; UNets have deepcache",
                 )
             }
             _ => Ok(()),

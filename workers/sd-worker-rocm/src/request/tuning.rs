@@ -76,7 +76,7 @@ pub struct Tuning {
     pub s_noise: Option<f64>,
 
     /// Take over work of the steps before: deepcache[:STEPS] for UNets, fbcache[:THRESHOLD] or teacache[:THRESHOLD] for
-    /// transformers. Faster, and another picture.
+    /// FLUX.1. Faster, and another picture.
     #[arg(long, value_name = "KIND[:X]")]
     pub step_cache: Option<StepCache>,
 

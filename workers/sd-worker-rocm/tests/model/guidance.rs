@@ -119,6 +119,25 @@ fn unets_take_over_inner_blocks() {
     assert!(apart(&models.picture("deep"), &models.picture("not_deep")) > 3);
 }
 
+#[test]
+fn flux_takes_over_blocks() {
+    let models = Pipelines::of("guidance");
+    let mut pipeline = models.load(&models.folder("flux"), PipelineOptions::default());
+    for (case, cache) in [
+        ("uncached", None),
+        ("tea", Some(StepCache::Tea(0.4))),
+        ("first_block", Some(StepCache::FirstBlock(0.55))),
+        ("uncached", Some(StepCache::FirstBlock(0.0))),
+    ] {
+        models.check_with(&mut pipeline, case, |request| {
+            request.tuning.step_cache = cache
+        });
+    }
+    for case in ["tea", "first_block"] {
+        assert!(apart(&models.picture(case), &models.picture("uncached")) > 3);
+    }
+}
+
 /// Guidance that begins late, ends early, or follows a schedule is a plain run's where it is the same.
 #[test]
 fn guidance_in_parts_of_a_run() {

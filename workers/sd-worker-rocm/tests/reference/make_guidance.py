@@ -98,7 +98,7 @@ def flux():
     first_block(pipe.transformer, FIRST, lambda: draw('first_block', 'flux', pipe, request, **more))
 
 
-FIRST, TEA = 0.3, 0.4
+FIRST, TEA = 0.55, 0.4
 COEFFICIENTS = [4.98651651e+02, -2.83781631e+02, 5.58554382e+01, -3.82021401e+00, 2.64230861e-01]
 
 

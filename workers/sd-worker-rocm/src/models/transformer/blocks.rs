@@ -266,6 +266,12 @@ impl JointBlock {
         })
     }
 
+    /// What the picture's attention is given: normalised, scaled and shifted by the conditions.
+    pub fn modulated(&self, picture: &Tensor, conditions: &Tensor) -> Result<Tensor> {
+        let by = self.picture.by(conditions)?;
+        self.picture.norm.modulated(picture, &by[1], Some(&by[0]))
+    }
+
     /// Picture and text after the block; `conditions` went through SiLU, `rope` has text before picture.
     pub fn forward(
         &self,

@@ -2,6 +2,7 @@
 
 use super::attention::{attend, Projections, Rope, PICTURE};
 use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
+use super::step_cache::BlockCache;
 use super::{pack, unpack};
 use crate::models::config::within;
 use crate::models::layers::linear;
@@ -270,6 +271,25 @@ impl Flux {
         references: Option<&Tensor>,
         rope: &Rope,
     ) -> Result<Tensor> {
+        self.forward_cached(x, t, guidance, text, pooled, references, rope, None)
+    }
+
+    /// As [`Self::forward`], with a memory of earlier steps and whether this is the first or last of them.
+    ///
+    /// # Errors
+    /// Those of [`Self::forward`].
+    #[allow(clippy::too_many_arguments)]
+    pub fn forward_cached(
+        &self,
+        x: &Tensor,
+        t: f64,
+        guidance: f64,
+        text: &Tensor,
+        pooled: &Tensor,
+        references: Option<&Tensor>,
+        rope: &Rope,
+        cache: Option<(&BlockCache, bool)>,
+    ) -> Result<Tensor> {
         let (_, _, height, width) = x.dims4()?;
         let own = pack(x)?;
         let patches = own.dim(1)?;
@@ -277,21 +297,52 @@ impl Flux {
             Some(references) => Tensor::cat(&[&own, references], 1)?,
             None => own,
         };
-        let mut picture = self.picture.forward(&all)?;
-        let mut text = self.text.forward(text)?;
+        let picture = self.picture.forward(&all)?;
+        let text = self.text.forward(text)?;
         let conditions = self.conditions.forward(t, Some(guidance), pooled)?;
-        for block in &self.double {
-            (picture, text) = block.forward(&picture, &text, &conditions, Some(rope))?;
-        }
-        let tokens = text.dim(1)?;
-        let mut both = Tensor::cat(&[&text, &picture], 1)?;
-        for block in &self.single {
-            both = block.forward(&both, &conditions, rope)?;
-        }
-        let picture = both.narrow(1, tokens, patches)?.contiguous()?;
+        let picture = self.blocks(picture, text, &conditions, rope, cache)?;
+        let picture = picture.narrow(1, 0, patches)?.contiguous()?;
         let by = self.modulation.forward(&conditions)?;
         let picture = self.norm.modulated(&picture, &by[0], Some(&by[1]))?;
         unpack(&self.out.forward(&picture)?, height, width)
+    }
+}
+
+impl Flux {
+    /// The picture after all blocks, some of which an earlier step may stand for.
+    fn blocks(
+        &self,
+        mut picture: Tensor,
+        mut text: Tensor,
+        conditions: &Tensor,
+        rope: &Rope,
+        cache: Option<(&BlockCache, bool)>,
+    ) -> Result<Tensor> {
+        if let (Some((cache, ends)), Some(first)) = (cache, self.double.first()) {
+            let modulated = || first.modulated(&picture, conditions);
+            if let Some(end) = cache.instead_of_all(&picture, &modulated, ends)? {
+                return Ok(end);
+            }
+        }
+        for (i, block) in self.double.iter().enumerate() {
+            let before = picture.clone();
+            (picture, text) = block.forward(&picture, &text, conditions, Some(rope))?;
+            if let (0, Some((cache, _))) = (i, cache) {
+                if let Some(end) = cache.instead_of_rest(&before, &picture)? {
+                    return Ok(end);
+                }
+            }
+        }
+        let (tokens, patches) = (text.dim(1)?, picture.dim(1)?);
+        let mut both = Tensor::cat(&[&text, &picture], 1)?;
+        for block in &self.single {
+            both = block.forward(&both, conditions, rope)?;
+        }
+        let picture = both.narrow(1, tokens, patches)?.contiguous()?;
+        if let Some((cache, _)) = cache {
+            cache.keep(&picture)?;
+        }
+        Ok(picture)
     }
 }
 

@@ -11,6 +11,7 @@ pub mod lumina2;
 pub mod qwen_image;
 pub mod sandwich;
 pub mod sd3;
+pub mod step_cache;
 pub mod wan;
 pub mod z_image;
 

@@ -4,10 +4,11 @@ use super::{Evaluation, Inputs, Network, Row, TransformerFamily};
 use crate::info::Family;
 use crate::models::transformer::flux::{Flux, FluxConfig};
 use crate::models::transformer::pack;
+use crate::models::transformer::step_cache::{BlockCache, Takes, TEA_FLUX};
 use crate::models::VarBuilder;
 use crate::pipeline::load::{distilled, without_projection, TextModels, TextSource};
 use crate::pipeline::text::{composed_long, Reading};
-use crate::request::ImageRequest;
+use crate::request::{ImageRequest, StepCache};
 use crate::weights::folder::Folder;
 use crate::weights::{packed, transformer, Weights};
 use candle_core::{Result as CandleResult, Tensor};
@@ -251,14 +252,22 @@ impl Network for Flux {
         }
         let rope = self.rope(tokens, (height, width), &sizes, &text)?;
         let guidance = request.guidance;
-        Ok(Box::new(move |x, level, _| {
+        let takes = match request.tuning.step_cache {
+            Some(StepCache::FirstBlock(share)) => Some(Takes::FirstBlock(share)),
+            Some(StepCache::Tea(threshold)) => Some(Takes::Tea(threshold, TEA_FLUX)),
+            _ => None,
+        };
+        let cache = takes.map(BlockCache::new);
+        Ok(Box::new(move |x, level, part| {
             let time = 1000.0 * level.sigma;
             let x = match &beside {
                 Some(beside) => &Tensor::cat(&[x, beside], 1)?,
                 None => x,
             };
             let further = further.as_ref();
-            self.forward(x, time, guidance, &text, &pooled, further, &rope)
+            let ends = part.step == 0 || part.step + 1 >= part.steps;
+            let cache = cache.as_ref().map(|cache| (cache, ends));
+            self.forward_cached(x, time, guidance, &text, &pooled, further, &rope, cache)
         }))
     }
 }
