@@ -8,7 +8,6 @@ use crate::models::language::{Language, LanguageConfig};
 use crate::models::VarBuilder;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor, D};
-use image::RgbImage;
 use tokenizers::Tokenizer;
 use worker::{Error, Result};
 
@@ -62,6 +61,8 @@ pub struct Show {
 }
 
 /// A tower for pictures of a language model, and how it is used.
+// A model has one.
+#[allow(clippy::large_enum_variant)]
 pub enum Sight {
     /// The model should have one, and its file has none.
     Missing,
