@@ -169,7 +169,8 @@ impl Options {
         if (solver || clips && !heun) && self.thresholding == Some(true) {
             let quantile = self.dynamic_thresholding_ratio.unwrap_or(0.995);
             let most = self.sample_max_value.unwrap_or(1.0);
-            if !(0.0..=1.0).contains(&quantile) || !(most >= 1.0 && most.is_finite()) {
+            let sound = (0.0..=1.0).contains(&quantile) && most >= 1.0 && most.is_finite();
+            if !sound {
                 return Err(
                     "dynamic_thresholding_ratio goes from 0 to 1, sample_max_value from 1 on"
                         .to_string(),
