@@ -59,6 +59,13 @@ fn controlnets() {
         let drawn = picture(&answer["images"][0]);
         assert!(small::apart(&drawn, &p.picture("control")) <= 1, "{mode}");
     }
+    // Edges steer another way than the picture itself.
+    let mut edges = unit.clone();
+    edges["module"] = json!("canny");
+    let (status, answer) = server.post("/sdapi/v1/txt2img", &body(json!([edges])));
+    assert_eq!(status, 200, "{answer}");
+    let drawn = picture(&answer["images"][0]);
+    assert!(small::apart(&drawn, &p.picture("control")) > 3);
     // The start picture stands in for a unit's own.
     let mut bare = unit.clone();
     bare["image"] = json!("");
@@ -67,7 +74,8 @@ fn controlnets() {
     assert_eq!(server.post("/sdapi/v1/img2img", &start).0, 200);
     for (field, value) in [
         ("model", json!("sd")),
-        ("module", json!("canny")),
+        ("module", json!("openpose_full")),
+        ("module", json!("softedge_hed")),
         ("control_mode", json!("Nothing is important")),
         ("resize_mode", json!(3)),
         ("weight", json!(3.0)),

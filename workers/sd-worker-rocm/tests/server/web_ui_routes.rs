@@ -403,6 +403,16 @@ fn extras_make_pictures_larger() {
     let (status, answer) = server.post("/controlnet/detect", &body);
     assert_eq!(status, 200, "{answer}");
     assert_eq!(picture(&answer["images"][0]).dimensions(), (8, 8));
+    let body = json!({"controlnet_module": "invert", "controlnet_images": [base64(8, 8)]});
+    let inverted = picture(&server.post("/controlnet/detect", &body).1["images"][0]);
+    let modules = server.get("/controlnet/module_list").1;
+    assert!(modules["module_list"]
+        .as_array()
+        .unwrap()
+        .contains(&json!("canny")));
+    let plain = picture(&json!(base64(8, 8)));
+    let mut bytes = plain.iter().zip(inverted.iter());
+    assert!(bytes.all(|(a, b)| *a == 255 - *b));
     let (status, refused) = server.post(
         "/controlnet/detect",
         &json!({"controlnet_module": "hed", "controlnet_images": []}),
