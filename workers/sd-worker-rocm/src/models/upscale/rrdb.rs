@@ -39,7 +39,9 @@ fn new_name(old: &str, doublings: usize) -> Option<String> {
     let number: usize = number.parse().ok()?;
     let layer = match number.checked_sub(3 * doublings) {
         _ if number == 0 => "conv_first".to_string(),
-        _ if number % 3 == 0 && number <= 3 * doublings => format!("conv_up{}", number / 3),
+        _ if number.is_multiple_of(3) && number <= 3 * doublings => {
+            format!("conv_up{}", number / 3)
+        }
         Some(2) => "conv_hr".to_string(),
         Some(4) => "conv_last".to_string(),
         _ => return None,
