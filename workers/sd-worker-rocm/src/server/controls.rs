@@ -17,6 +17,8 @@ use worker::http::json::{self, Object};
 use worker::http::{blocking, ApiError, JsonBody};
 use worker::serve::{Model, Route};
 
+/// Most pictures that a preprocessor is given at once.
+const MAX_DETECTED: usize = 64;
 /// What the extension's units are errors of.
 const SCRIPTS: &str = "alwayson_scripts";
 
@@ -89,6 +91,10 @@ async fn detect(
     let Some(Value::Array(pictures)) = body.remove(FIELD) else {
         return Err(ApiError::field(FIELD, "there must be a list of pictures").into());
     };
+    if pictures.len() > MAX_DETECTED {
+        let reason = format!("there are more than {MAX_DETECTED} pictures");
+        return Err(ApiError::field(FIELD, reason).into());
+    }
     let mut images = Vec::new();
     for picture in pictures {
         let Value::String(picture) = picture else {

@@ -419,4 +419,10 @@ fn extras_make_pictures_larger() {
     );
     assert_eq!(status, 400);
     assert!(refused["detail"].as_str().unwrap().contains("hed"));
+    let many = json!({"controlnet_module": "none", "controlnet_images": vec![base64(8, 8); 65]});
+    let (status, refused) = server.post("/controlnet/detect", &many);
+    assert_eq!(
+        (status, &refused["error"]["param"]),
+        (400, &json!("controlnet_images"))
+    );
 }
