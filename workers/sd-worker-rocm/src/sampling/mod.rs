@@ -17,6 +17,7 @@
 mod betas;
 pub mod guidance;
 mod level_options;
+mod method;
 mod name;
 mod noise_level;
 pub mod noise_schedule;
