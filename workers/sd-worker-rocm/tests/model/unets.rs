@@ -74,6 +74,13 @@ fn sizes_that_xl_is_told() {
     p.differs(&mut pipeline, "told", as_it_is);
 }
 
+/// EDM's noise, and an autoencoder with statistics of its latents.
+#[test]
+fn playground_2_5() {
+    let p = Pipelines::of("unets");
+    p.check("playground", |request| request.schedule = None);
+}
+
 #[test]
 fn a_refiner_alone() {
     let p = Pipelines::of("unets");

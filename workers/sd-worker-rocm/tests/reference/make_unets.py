@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import torch
 from transformers import CLIPTextModelWithProjection
-from diffusers import (DPMSolverMultistepScheduler, EulerDiscreteScheduler, StableDiffusionDepth2ImgPipeline, StableDiffusionInstructPix2PixPipeline,
+from diffusers import (DPMSolverMultistepScheduler, EDMDPMSolverMultistepScheduler, EulerDiscreteScheduler, StableDiffusionDepth2ImgPipeline, StableDiffusionInstructPix2PixPipeline,
                        StableDiffusionXLImg2ImgPipeline, StableDiffusionXLInstructPix2PixPipeline, StableDiffusionXLPipeline)
 from diffusers.models.autoencoders.vae import DiagonalGaussianDistribution
 from small import EOS, LENGTH, asked, clip, ddim, keep, model, picture, pictures, save, seeded, tokenizer, unet, vae
@@ -97,7 +97,16 @@ def depths():
     keep('depth', 'depth', image, **asked(sampler='DDIM', negative_prompt='blue', steps=5))
 
 
+def playground():
+    statistics = dict(latents_mean=[-1.6574, 1.886, -1.383, 2.5155], latents_std=[8.4927, 5.9022, 6.5498, 5.2299], scaling_factor=0.5)
+    pipe = model('playground', StableDiffusionXLPipeline, unet=unet(cross_attention_dim=56, projection_class_embeddings_input_dim=6 * 8 + 20, **XL),
+                 scheduler=EDMDPMSolverMultistepScheduler(sigma_min=0.002, sigma_max=80.0, sigma_data=0.5), vae=vae(**statistics), **towers())
+    image = pipe('a red door', negative_prompt='blue', guidance_scale=3.0, height=32, width=48, num_inference_steps=4, generator=seeded(7)).images[0]
+    keep('playground', 'playground', image, **asked(negative_prompt='blue', guidance=3.0, steps=4, sampler='DPM++ 2M'))
+
+
 if __name__ == '__main__':
+    playground()
     refiners()
     instructions()
     depths()
