@@ -248,6 +248,7 @@ impl Pipeline {
             channels,
             references,
             ends: self.ends(request)?,
+            hints: self.hints(request)?,
             ..script
         };
         let script = script.moved_to(&self.place.denoiser);
@@ -293,6 +294,7 @@ impl Pipeline {
             channels: None,
             references: Vec::new(),
             ends: Ends::default(),
+            hints: Vec::new(),
         };
         let script = script.moved_to(&self.place.denoiser);
         let script = script.map_err(Error::candle("bringing prompts to the denoiser"));

@@ -33,6 +33,8 @@ pub(super) struct Script {
     pub(super) references: Vec<Tensor>,
     /// As in [`Conditions`].
     pub(super) ends: Ends,
+    /// As in [`Conditions`].
+    pub(super) hints: Vec<Tensor>,
 }
 
 /// What is to be encoded; whether as a negative prompt, which some models read in another way.
@@ -205,6 +207,9 @@ impl Script {
                 .map(|x| x.to_device(device))
                 .collect::<CandleResult<_>>()?,
             ends: self.ends.each(|x| x.to_device(device))?,
+            hints: (self.hints.iter())
+                .map(|x| x.to_device(device))
+                .collect::<CandleResult<_>>()?,
             ..self
         })
     }
@@ -251,6 +256,7 @@ impl Script {
             channels: self.channels.clone(),
             references: self.references.clone(),
             ends: self.ends.clone(),
+            hints: self.hints.clone(),
         })
     }
 }

@@ -1,5 +1,6 @@
 //! The picture that a request starts from.
 
+use super::denoiser::Denoiser;
 use super::picture::{self, Mask};
 use super::Pipeline;
 use crate::editing::resample::Resample;
@@ -132,6 +133,21 @@ impl Pipeline {
         let latents = self.vae.encode(&masked)?;
         let seen = self.denoiser.masked(&hard, &latents);
         seen.map(Some).map_err(failed())
+    }
+
+    /// Latents of the pictures that ControlNets of transformers follow, on the VAE's device; UNets' see pixels.
+    pub(super) fn hints(&mut self, request: &ImageRequest) -> Result<Vec<Tensor>> {
+        if matches!(self.denoiser, Denoiser::UNet(_)) {
+            return Ok(Vec::new());
+        }
+        let mut hints = Vec::with_capacity(request.controls.len());
+        for control in &request.controls {
+            let picture = picture::resized(&control.image, request.width, request.height);
+            let pixels = picture::to_tensor(&picture, &self.place.vae)
+                .map_err(Error::candle("reading a picture to follow"))?;
+            hints.push(self.vae.encode(&pixels)?);
+        }
+        Ok(hints)
     }
 
     /// Latents of the pictures to look at, on the VAE's device.

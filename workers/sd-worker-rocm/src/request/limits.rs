@@ -564,11 +564,11 @@ impl ImageRequest {
             self.controls.len(),
             0..=most,
         )?;
-        let unet = matches!(info.family, Family::Sd1 | Family::Sd2 | Family::Sdxl);
-        if !self.controls.is_empty() && !unet {
+        let steered = [Family::Sd1, Family::Sd2, Family::Sdxl, Family::Flux];
+        if !self.controls.is_empty() && !steered.contains(&info.family) {
             return Err(InvalidRequest::new(
                 FIELD,
-                "ControlNets are implemented for models with a UNet only",
+                "ControlNets are implemented for models with a UNet and for FLUX.1 only",
             ));
         }
         for control in &self.controls {

@@ -123,6 +123,59 @@ fn xl_with_unions_and_adapters() {
     );
 }
 
+/// Of FLUX.1: networks with and without single blocks and guidance, a union, two at once with shares.
+#[test]
+fn controlnets_of_flux() {
+    let p = Pipelines::of("flux_controls");
+    let mut pipeline = p.load(&p.folder("flux"), PipelineOptions::default());
+    let one = |name: &str, strength| with(vec![control(&p, name, "hint", strength)]);
+    p.check_with(&mut pipeline, "flux_blind_case", one("flux_blind", 0.8));
+    p.differs(&mut pipeline, "flux_blind_case", one("flux_blind", 0.0));
+    let union = |kind: &str, picture: &str, strength| Control {
+        kind: Some(kind.to_string()),
+        ..control(&p, "flux_union", picture, strength)
+    };
+    let depth = vec![union("depth", "hint", 0.7)];
+    p.check_with(&mut pipeline, "flux_depth_case", with(depth));
+    // One token among hundreds: another kind gives a picture that is further off, if not by much.
+    let mut off = |kind: &str| {
+        let mut request = p.request("flux_depth_case");
+        request.controls = vec![union(kind, "hint", 0.7)];
+        let image = pipeline
+            .draw(&request, &mut go_on)
+            .unwrap()
+            .images
+            .remove(0);
+        let picture = p.picture("flux_depth_case");
+        let bytes = image.as_raw().iter().zip(picture.as_raw());
+        bytes.map(|(a, b)| u32::from(a.abs_diff(*b))).sum::<u32>()
+    };
+    let (right, wrong) = (off("depth"), off("blur"));
+    assert!(right < wrong, "{right} and {wrong}");
+    let first = Control {
+        end: 0.5,
+        ..control(&p, "flux_plain", "hint", 0.8)
+    };
+    let second = Control {
+        start: 0.25,
+        ..union("canny", "other", 0.5)
+    };
+    p.check_with(&mut pipeline, "flux_two_case", with(vec![first, second]));
+    let mut refused = |control: Control, what: &str| {
+        let mut request = p.request("flux_depth_case");
+        request.controls = vec![control];
+        let error = pipeline.draw(&request, &mut go_on).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    };
+    refused(control(&p, "flux_union", "hint", 0.8), "canny, tile");
+    refused(control(&p, "flux", "hint", 0.8), "config.json");
+    let guess = Control {
+        mode: ControlMode::Guess,
+        ..control(&p, "flux_blind", "hint", 0.8)
+    };
+    refused(guess, "UNet");
+}
+
 /// Single files say by their tensors' shapes what they are.
 #[test]
 fn a_union_in_a_single_file() {

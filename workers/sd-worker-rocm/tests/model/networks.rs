@@ -7,6 +7,7 @@ use sd_worker_rocm::models::clip::{ClipConfig, ClipTextEncoder};
 use sd_worker_rocm::models::controlnet::{ControlConfig, ControlNet};
 use sd_worker_rocm::models::taesd::Taesd;
 use sd_worker_rocm::models::transformer::flux::{Flux, FluxConfig};
+use sd_worker_rocm::models::transformer::flux_control::BlockResiduals;
 use sd_worker_rocm::models::transformer::sd3::{Sd3, Sd3Config};
 use sd_worker_rocm::models::transformer::z_image::{ZImage, ZImageConfig};
 use sd_worker_rocm::models::unet::config::UNetConfig;
@@ -185,9 +186,10 @@ fn transformers() {
     }
     for name in ["flux", "schnell"] {
         let net = n.build(name, |vb, config: &FluxConfig| Flux::new(vb, config));
+        let none = BlockResiduals::default();
         let rope = net.rope(9, (12, 8), &[], &x).unwrap();
         let output = net
-            .forward(&x, 600.0, 3.5, &text, &pooled, None, &rope)
+            .forward(&x, 600.0, 3.5, &text, &pooled, None, &rope, &none)
             .unwrap();
         n.same(name, &output, 2e-4);
     }

@@ -2,6 +2,7 @@
 
 use super::attention::{attend, Projections, Rope, PICTURE};
 use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
+use super::flux_control::BlockResiduals;
 use super::step_cache::BlockCache;
 use super::{pack, unpack};
 use crate::models::config::within;
@@ -162,7 +163,7 @@ impl SingleBlock {
         })
     }
 
-    fn forward(&self, x: &Tensor, conditions: &Tensor, rope: &Rope) -> Result<Tensor> {
+    pub(super) fn forward(&self, x: &Tensor, conditions: &Tensor, rope: &Rope) -> Result<Tensor> {
         match &self.modulation {
             Some(modulation) => self.forward_by(x, &modulation.forward(conditions)?, rope),
             None => candle_core::bail!("the block has no modulation of its own"),
@@ -255,8 +256,8 @@ impl Flux {
     }
 
     /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch,
-    /// tokens, width)`, a pooled one `(batch, width)`, and patches of pictures beside it, `(batch, patches, channels *
-    /// 4)`.
+    /// tokens, width)`, a pooled one `(batch, width)`, patches of pictures beside it, `(batch, patches, channels * 4)`,
+    /// and what ControlNets add.
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
@@ -270,8 +271,9 @@ impl Flux {
         pooled: &Tensor,
         references: Option<&Tensor>,
         rope: &Rope,
+        added: &BlockResiduals,
     ) -> Result<Tensor> {
-        self.forward_cached(x, t, guidance, text, pooled, references, rope, None)
+        self.forward_cached(x, t, guidance, text, pooled, references, rope, added, None)
     }
 
     /// As [`Self::forward`], with a memory of earlier steps and whether this is the first or last of them.
@@ -288,6 +290,7 @@ impl Flux {
         pooled: &Tensor,
         references: Option<&Tensor>,
         rope: &Rope,
+        added: &BlockResiduals,
         cache: Option<(&BlockCache, bool)>,
     ) -> Result<Tensor> {
         let (_, _, height, width) = x.dims4()?;
@@ -300,7 +303,7 @@ impl Flux {
         let picture = self.picture.forward(&all)?;
         let text = self.text.forward(text)?;
         let conditions = self.conditions.forward(t, Some(guidance), pooled)?;
-        let picture = self.blocks(picture, text, &conditions, rope, cache)?;
+        let picture = self.blocks(picture, text, &conditions, rope, added, cache)?;
         let picture = picture.narrow(1, 0, patches)?.contiguous()?;
         let by = self.modulation.forward(&conditions)?;
         let picture = self.norm.modulated(&picture, &by[0], Some(&by[1]))?;
@@ -316,6 +319,7 @@ impl Flux {
         mut text: Tensor,
         conditions: &Tensor,
         rope: &Rope,
+        added: &BlockResiduals,
         cache: Option<(&BlockCache, bool)>,
     ) -> Result<Tensor> {
         if let (Some((cache, ends)), Some(first)) = (cache, self.double.first()) {
@@ -327,6 +331,10 @@ impl Flux {
         for (i, block) in self.double.iter().enumerate() {
             let before = picture.clone();
             (picture, text) = block.forward(&picture, &text, conditions, Some(rope))?;
+            if let Some(more) = BlockResiduals::of(&added.double, i, self.double.len()) {
+                let further = picture.dim(1)? - more.dim(1)?;
+                picture = (picture + more.pad_with_zeros(1, 0, further)?)?;
+            }
             if let (0, Some((cache, _))) = (i, cache) {
                 if let Some(end) = cache.instead_of_rest(&before, &picture)? {
                     return Ok(end);
@@ -335,8 +343,12 @@ impl Flux {
         }
         let (tokens, patches) = (text.dim(1)?, picture.dim(1)?);
         let mut both = Tensor::cat(&[&text, &picture], 1)?;
-        for block in &self.single {
+        for (i, block) in self.single.iter().enumerate() {
             both = block.forward(&both, conditions, rope)?;
+            if let Some(more) = BlockResiduals::of(&added.single, i, self.single.len()) {
+                let further = patches - more.dim(1)?;
+                both = (both + more.pad_with_zeros(1, tokens, further)?)?;
+            }
         }
         let picture = both.narrow(1, tokens, patches)?.contiguous()?;
         if let Some((cache, _)) = cache {

@@ -6,6 +6,7 @@ pub mod chroma;
 pub mod experts;
 pub mod flux;
 pub mod flux2;
+pub mod flux_control;
 pub mod hidream;
 pub mod lumina2;
 pub mod qwen_image;

@@ -1,6 +1,6 @@
 //! `config.json` of an autoencoder.
 
-use crate::models::config::within;
+use crate::models::config::{refuse_others, within};
 use serde::Deserialize;
 
 /// `config.json` of an `AutoencoderKL`.
@@ -39,6 +39,9 @@ pub struct VaeConfig {
     pub(crate) act_fn: String,
     pub(crate) down_block_types: Vec<String>,
     pub(crate) up_block_types: Vec<String>,
+    /// Settings that are not known.
+    #[serde(flatten)]
+    pub(crate) others: serde_json::Map<String, serde_json::Value>,
 }
 
 impl Default for VaeConfig {
@@ -62,9 +65,19 @@ impl Default for VaeConfig {
             act_fn: "silu".to_string(),
             down_block_types: Vec::new(),
             up_block_types: Vec::new(),
+            others: serde_json::Map::new(),
         }
     }
 }
+
+/// Settings that do not change what the network computes, or that others are read by.
+const HARMLESS: [&str; 4] = [
+    "sample_size",
+    "quantization_config",
+    "torch_dtype",
+    // Of training.
+    "batch_norm_momentum",
+];
 
 impl VaeConfig {
     /// Whether the settings make sense and are implemented.
@@ -81,6 +94,7 @@ impl VaeConfig {
             ],
             1024,
         )?;
+        refuse_others(&self.others, &HARMLESS)?;
         let decoder = self.decoder_block_out_channels.iter().flatten();
         for channels in self.block_out_channels.iter().chain(decoder) {
             within(&[("block_out_channels", *channels)], 1 << 16)?;
@@ -156,5 +170,34 @@ impl VaeConfig {
     /// Pixels a latent, each way.
     pub fn factor(&self) -> usize {
         1 << (self.block_out_channels.len() - 1).min(16)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_implemented_is_named() {
+        let check = |json: &str| serde_json::from_str::<VaeConfig>(json).unwrap().check();
+        let harmless = r#"{"_class_name": "AutoencoderKL", "_diffusers_version": "0.42.1", "sample_size": 1024,
+            "a_new_setting": null}"#;
+        assert_eq!(check(harmless), Ok(()));
+        for (json, name) in [
+            (r#"{"a_new_setting": 3}"#, "a_new_setting"),
+            (r#"{"act_fn": "relu"}"#, "act_fn"),
+            (
+                r#"{"mid_block_add_attention": false}"#,
+                "mid_block_add_attention",
+            ),
+            (r#"{"latents_mean": [1, 2, 3, 4]}"#, "latents_std"),
+            (
+                r#"{"down_block_types": ["AttnDownEncoderBlock2D"]}"#,
+                "AttnDown",
+            ),
+        ] {
+            let error = check(json).unwrap_err();
+            assert!(error.contains(name), "{json}: {error}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The denoiser: what it is asked in every step of a picture.
 
+pub mod block_controls;
 pub mod guided;
 mod guides;
 mod ip_adapters;

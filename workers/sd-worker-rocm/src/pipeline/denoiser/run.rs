@@ -50,6 +50,8 @@ pub struct Setting<'a> {
     pub ends: &'a Ends,
     /// How the network is made worse, for guidance away from that.
     pub perturbation: Option<&'a Perturbation>,
+    /// Latents of the pictures that ControlNets of transformers follow, as [`Self::references`].
+    pub hints: &'a [Tensor],
 }
 
 /// Where a run is.
@@ -119,6 +121,8 @@ pub struct Conditions {
     pub references: Vec<Tensor>,
     /// As [`Setting::ends`].
     pub ends: Ends,
+    /// As [`Setting::hints`].
+    pub hints: Vec<Tensor>,
 }
 
 impl Conditions {
@@ -139,6 +143,9 @@ impl Conditions {
                 .map(|x| x.to_device(device))
                 .collect::<CandleResult<_>>()?,
             ends: self.ends.each(|x| x.to_device(device))?,
+            hints: (self.hints.iter())
+                .map(|x| x.to_device(device))
+                .collect::<CandleResult<_>>()?,
         })
     }
 
@@ -153,6 +160,7 @@ impl Conditions {
             references: &self.references,
             ends: &self.ends,
             perturbation: None,
+            hints: &self.hints,
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Diffusion transformers as denoisers.
 
+use super::block_controls::BlockControls;
 use super::run::{Evaluate, Part, Prompts, Setting};
 use crate::models::change::Change;
 use crate::pipeline::families::{Evaluation, Inputs, Network, TransformerFamily};
@@ -37,6 +38,7 @@ pub struct TransformerDenoiser {
     aim: Aim,
     family: Arc<dyn TransformerFamily>,
     device: Device,
+    controls: BlockControls,
 }
 
 impl TransformerDenoiser {
@@ -66,6 +68,7 @@ impl TransformerDenoiser {
             aim: Aim::Both,
             family,
             device: device.clone(),
+            controls: BlockControls::new(device, offload),
         })
     }
 
@@ -144,6 +147,17 @@ impl TransformerDenoiser {
             }
         };
         let of = prompts.of(setting);
+        let like = of.first().map(|encoded| encoded.text.to_dtype(dtype));
+        let like = like
+            .transpose()
+            .map_err(Error::candle("preparing the denoiser"))?;
+        let controls = match (like, setting.hints) {
+            (Some(text), [_, ..]) => {
+                let family = self.family.family();
+                (self.controls).prepare(family, request, setting.hints, &text, latents)?
+            }
+            _ => Vec::new(),
+        };
         let prepare = || -> CandleResult<Repeated> {
             let rows = |x: &dyn Fn(&Encoded) -> Tensor| {
                 let rows = of.iter().map(|encoded| {
@@ -173,6 +187,7 @@ impl TransformerDenoiser {
                     None => None,
                 },
                 ends: setting.ends.each(|x| x.to_dtype(dtype))?,
+                controls,
             };
             Ok(Repeated {
                 evaluation: network.clone().prepare(inputs)?,
@@ -190,6 +205,7 @@ impl TransformerDenoiser {
         if let Some(late) = &mut self.late {
             late.rest();
         }
+        self.controls.rest();
     }
 
     /// Names of the tensors.

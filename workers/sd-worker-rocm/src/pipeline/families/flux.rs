@@ -6,6 +6,7 @@ use crate::models::transformer::flux::{Flux, FluxConfig};
 use crate::models::transformer::pack;
 use crate::models::transformer::step_cache::{BlockCache, Takes, TEA_FLUX};
 use crate::models::VarBuilder;
+use crate::pipeline::denoiser::block_controls::residuals;
 use crate::pipeline::load::{distilled, without_projection, TextModels, TextSource};
 use crate::pipeline::text::{composed_long, Reading};
 use crate::request::{ImageRequest, StepCache};
@@ -225,6 +226,7 @@ impl Network for Flux {
             latents,
             references,
             masked,
+            controls,
             ..
         } = inputs;
         let [channels, height, width] = *latents else {
@@ -260,6 +262,7 @@ impl Network for Flux {
         let cache = takes.map(BlockCache::new);
         Ok(Box::new(move |x, level, part| {
             let time = 1000.0 * level.sigma;
+            let seen = x;
             let x = match &beside {
                 Some(beside) => &Tensor::cat(&[x, beside], 1)?,
                 None => x,
@@ -267,7 +270,10 @@ impl Network for Flux {
             let further = further.as_ref();
             let ends = part.step == 0 || part.step + 1 >= part.steps;
             let cache = cache.as_ref().map(|cache| (cache, ends));
-            self.forward_cached(x, time, guidance, &text, &pooled, further, &rope, cache)
+            let added = residuals(&controls, seen, level, part, (&text, &pooled))?;
+            self.forward_cached(
+                x, time, guidance, &text, &pooled, further, &rope, &added, cache,
+            )
         }))
     }
 }

@@ -20,6 +20,7 @@ mod sd3;
 mod wan;
 mod z_image;
 
+use super::denoiser::block_controls::BlockControl;
 use super::denoiser::run::Ends;
 use super::denoiser::Part;
 use super::load::{TextModels, TextSource};
@@ -259,6 +260,8 @@ pub struct Inputs<'a> {
     pub masked: Option<Tensor>,
     /// The pictures that a video starts and ends with, with a first dimension of 1.
     pub ends: Ends,
+    /// ControlNets.
+    pub controls: Vec<BlockControl>,
 }
 
 /// The network's output for latents, of its type, at a noise level in this part of the run.
