@@ -137,21 +137,6 @@ fn controlnets_of_flux() {
     };
     let depth = vec![union("depth", "hint", 0.7)];
     p.check_with(&mut pipeline, "flux_depth_case", with(depth));
-    // One token among hundreds: another kind gives a picture that is further off, if not by much.
-    let mut off = |kind: &str| {
-        let mut request = p.request("flux_depth_case");
-        request.controls = vec![union(kind, "hint", 0.7)];
-        let image = pipeline
-            .draw(&request, &mut go_on)
-            .unwrap()
-            .images
-            .remove(0);
-        let picture = p.picture("flux_depth_case");
-        let bytes = image.as_raw().iter().zip(picture.as_raw());
-        bytes.map(|(a, b)| u32::from(a.abs_diff(*b))).sum::<u32>()
-    };
-    let (right, wrong) = (off("depth"), off("blur"));
-    assert!(right < wrong, "{right} and {wrong}");
     let first = Control {
         end: 0.5,
         ..control(&p, "flux_plain", "hint", 0.8)
