@@ -340,7 +340,10 @@ fn loras_of_videos() {
     }
     let early = save("x_high_noise.safetensors", "transformer.", ours);
     let late = save("x_low_noise.safetensors", "transformer.", ours);
-    let (of_early, of_late) = (with(&[early.clone()]), with(&[late.clone()]));
+    let (of_early, of_late) = (
+        with(std::slice::from_ref(&early)),
+        with(std::slice::from_ref(&late)),
+    );
     assert!(of_early != both && of_late != both && of_early != of_late);
     assert_eq!(with(&[early, late]), both);
     // A name may say it, too.
