@@ -198,7 +198,7 @@ fn depth_and_canny_look_at_one_picture() {
 fn fill_sees_the_mask() {
     let p = Pipelines::of("flux");
     let mut pipeline = open(&p, "fill");
-    let inside = |x, y| x >= 23 && y >= 5;
+    let inside = |x, y| x >= 24 && y >= 4;
     let mask = |inside: &dyn Fn(u32, u32) -> bool| {
         image::GrayImage::from_fn(48, 32, |x, y| image::Luma([255 * u8::from(inside(x, y))]))
     };
@@ -213,7 +213,7 @@ fn fill_sees_the_mask() {
     };
     p.check_with(&mut pipeline, "fill", with(mask(&inside)));
     let mut request = p.request("fill");
-    with(mask(&|x, y| x >= 22 && y >= 5))(&mut request);
+    with(mask(&|x, y| x >= 22 && y >= 4))(&mut request);
     assert!(off(&p, &mut pipeline, "fill", &request) > 3);
 }
 

@@ -93,8 +93,7 @@ def fill():
     start = kept('start')
     pixels = torch.from_numpy(np.asarray(start).copy()).permute(2, 0, 1)[None] / 127.5 - 1
     mask = np.zeros((32, 48), np.uint8)
-    # Neither border is one of latents.
-    mask[5:, 23:] = 255
+    mask[4:, 24:] = 255
     latents = (pipe.vae.encode(pixels).latent_dist.mode() - 0.1159) * 0.3611
     latents = pipe._pack_latents(latents, 1, 4, 16, 24)
     share = torch.nn.functional.avg_pool2d(torch.from_numpy(mask)[None, None] / 255.0, 2).repeat(1, 4, 1, 1)
