@@ -123,7 +123,7 @@ fn xl_with_unions_and_adapters() {
     );
 }
 
-/// Of FLUX.1: networks with and without single blocks and guidance, a union, two at once with shares.
+/// Of FLUX.1: networks with and without single blocks and guidance, a union, two of as many blocks with shares.
 #[test]
 fn controlnets_of_flux() {
     let p = Pipelines::of("flux_controls");

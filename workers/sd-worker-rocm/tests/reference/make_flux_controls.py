@@ -19,11 +19,11 @@ def all_of_them():
                  text_encoder=clip(), tokenizer=tokenizer('clip', EOS, LENGTH), text_encoder_2=t5(24), tokenizer_2=tokenizer('t5', '<pad>', 512),
                  vae=vae(scaling_factor=0.3611, shift_factor=0.1159, use_quant_conv=False, use_post_quant_conv=False))
     hint, other = shown('hint'), shown('other')
-    # Two residuals for three blocks.
+    # Two residuals for three blocks; diffusers adds residuals of several networks one by one, so that all must have as many.
     plain = network('flux_plain', FluxControlNetModel(num_layers=2, num_single_layers=1, guidance_embeds=True, **CONFIG))
     # No single blocks; guidance is not its condition.
     blind = network('flux_blind', FluxControlNetModel(num_layers=2, num_single_layers=0, guidance_embeds=False, **CONFIG))
-    union = network('flux_union', FluxControlNetModel(num_layers=1, num_single_layers=1, guidance_embeds=True, num_mode=7, **CONFIG))
+    union = network('flux_union', FluxControlNetModel(num_layers=2, num_single_layers=1, guidance_embeds=True, num_mode=7, **CONFIG))
     for case, nets, image, more in (
             ('flux_blind', blind, hint, dict(controlnet_conditioning_scale=0.8)),
             ('flux_depth', union, hint, dict(controlnet_conditioning_scale=0.7, control_mode=2)),
