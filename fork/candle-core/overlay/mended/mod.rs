@@ -8,6 +8,7 @@ pub(crate) mod avg_pool;
 pub(crate) mod blocks;
 pub(crate) mod checks;
 pub(crate) mod clamp;
+pub(crate) mod conv2d;
 pub(crate) mod cumsum;
 pub(crate) mod gather;
 pub(crate) mod halves;
