@@ -1,6 +1,7 @@
 //! What the fixes of upstream's faults consist of (see `FIXES.md`), where it is more than a line.
 
 pub(crate) mod activations;
+pub(crate) mod lanes;
 pub(crate) mod losses;
 pub(crate) mod rows;
 pub(crate) mod softmax;

@@ -1,12 +1,18 @@
 //! Softmax and norms of one row on the CPU: nothing is rounded to the dtype before the outcome.
 
-use candle::{DType, WithDType};
+use super::lanes;
+use candle::{CpuStorageRef, WithDType};
 use num_traits::{AsPrimitive, Float};
 
 /// exp(x - max) / sum of these. A row of -inf only, or one that holds inf or NaN, gives NaN everywhere.
 pub(crate) fn softmax<T: WithDType>(src: &[T], dst: &mut [T]) {
-    match T::DTYPE {
-        DType::F64 => softmax_in::<T, f64>(src, dst),
+    match T::cpu_storage_ref(src) {
+        CpuStorageRef::F32(row) => {
+            for (y, share) in dst.iter_mut().zip(lanes::softmax(row)) {
+                *y = T::from_f64(share.into());
+            }
+        }
+        CpuStorageRef::F64(_) => softmax_in::<T, f64>(src, dst),
         _ => softmax_in::<T, f32>(src, dst),
     }
 }
@@ -28,9 +34,17 @@ where
     }
 }
 
+/// The sum of `of` of all elements.
+fn sum<T: WithDType>(row: &[T], of: impl Fn(f64) -> f64) -> f64 {
+    match T::cpu_storage_ref(row) {
+        CpuStorageRef::F32(row) => lanes::sum(row, of),
+        _ => row.iter().map(|x| of(x.to_f64())).sum(),
+    }
+}
+
 /// x / sqrt(mean(x²) + eps) * weight
 pub(crate) fn rms_norm<T: WithDType>(src: &[T], weight: &[T], eps: f32, dst: &mut [T]) {
-    let squares: f64 = src.iter().map(|x| x.to_f64() * x.to_f64()).sum();
+    let squares = sum(src, |x| x * x);
     let mean = squares / src.len() as f64;
     // As plain operations round it, where f32 has the mean.
     let root = match (f32::MIN_POSITIVE.into()..=f32::MAX.into()).contains(&mean) {
@@ -52,9 +66,9 @@ pub(crate) fn layer_norm<T: WithDType>(
     dst: &mut [T],
 ) {
     let count = src.len() as f64;
-    let mean = src.iter().map(|x| x.to_f64()).sum::<f64>() / count;
+    let mean = sum(src, |x| x) / count;
     let away = |x: &T| x.to_f64() - mean;
-    let squares: f64 = src.iter().map(|x| away(x) * away(x)).sum();
+    let squares = sum(src, |x| (x - mean) * (x - mean));
     let scale = (squares / count + f64::from(eps)).sqrt().recip();
     for ((y, x), (weight, bias)) in dst.iter_mut().zip(src).zip(weight.iter().zip(bias)) {
         *y = T::from_f64(away(x) * scale * weight.to_f64() + bias.to_f64());
