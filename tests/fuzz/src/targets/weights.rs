@@ -3,7 +3,7 @@
 use crate::target::{Target, Verdict};
 use crate::{corpus, mutate, Random};
 use candle_core::{DType, Device};
-use sd_worker_rocm::lora::LoraFile;
+use sd_worker_rocm::lora::{Lora, LoraFile};
 use sd_worker_rocm::textual_inversion::Concept;
 use sd_worker_rocm::weights::Weights;
 
@@ -94,7 +94,9 @@ impl Target for Safetensors {
                 })
                 .is_ok(),
             LoraFile::open(&path)
-                .and_then(|lora| lora.deltas(1.0, &[], &Device::Cpu))
+                .and_then(|lora| {
+                    lora.deltas(&Lora::new("of a file", 1.0), &[], |_| true, &Device::Cpu)
+                })
                 .is_ok(),
             Concept::open(&path).is_ok(),
         ];
