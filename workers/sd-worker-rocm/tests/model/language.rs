@@ -241,7 +241,7 @@ fn qwen2_5_vl_sees_pictures() {
     let net = Seeing::new(vb, &config, &states).unwrap();
     let cut = |picture: &RgbImage| {
         let mean = [0.48145466, 0.4578275, 0.40821073];
-        let deviation = [0.26862954, 0.26130258, 0.27577711];
+        let deviation = [0.268_629_54, 0.261_302_6, 0.275_777_1];
         Patches::new(picture, mean, deviation, &config.vision)
     };
     let pictures = [

@@ -51,7 +51,7 @@ fn qwen_image_edit_looks_at_pictures() {
         let mut pipeline = p.load(&p.folder(case), PipelineOptions::default());
         p.check_with(&mut pipeline, case, looking(pictures));
         let mut request = p.request(case);
-        looking(&[other.clone()])(&mut request);
+        looking(std::slice::from_ref(&other))(&mut request);
         let changed = pipeline
             .draw(&request, &mut go_on)
             .unwrap()

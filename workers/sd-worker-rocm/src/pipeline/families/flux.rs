@@ -59,13 +59,13 @@ const SIZES: [(usize, usize); 17] = [
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Looks {
     /// Nothing: dev and schnell.
-    AtNothing,
+    Nothing,
     /// Pictures as further tokens: Kontext.
-    AtPictures,
+    References,
     /// A picture of the same size as further channels: Depth and Canny.
-    AtItsLike,
+    Control,
     /// What a mask leaves of a picture, and the mask, as further channels: Fill.
-    AtMasked,
+    Masked,
 }
 
 impl Looks {
@@ -73,10 +73,10 @@ impl Looks {
     fn of(config: &FluxConfig, kontext: bool) -> std::result::Result<Self, String> {
         let (input, output) = (config.in_channels, config.out());
         match input - output {
-            0 if kontext => Ok(Self::AtPictures),
-            0 => Ok(Self::AtNothing),
-            more if more == output => Ok(Self::AtItsLike),
-            more if more > output => Ok(Self::AtMasked),
+            0 if kontext => Ok(Self::References),
+            0 => Ok(Self::Nothing),
+            more if more == output => Ok(Self::Control),
+            more if more > output => Ok(Self::Masked),
             more => Err(format!(
                 "{more} in_channels more than out_channels are of no model that is known"
             )),
@@ -120,8 +120,8 @@ impl TransformerFamily for FluxFamily {
         self.config.guidance_embeds =
             weights.contains("time_text_embed.guidance_embedder.linear_1.weight");
         // It may be Kontext's, which has dev's tensors.
-        if self.looks == Looks::AtNothing {
-            self.looks = Looks::AtPictures;
+        if self.looks == Looks::Nothing {
+            self.looks = Looks::References;
         }
     }
 
@@ -172,9 +172,9 @@ impl TransformerFamily for FluxFamily {
 
     fn references(&self) -> RangeInclusive<usize> {
         match self.looks {
-            Looks::AtNothing | Looks::AtMasked => 0..=0,
-            Looks::AtPictures => 0..=REFERENCES,
-            Looks::AtItsLike => 1..=1,
+            Looks::Nothing | Looks::Masked => 0..=0,
+            Looks::References => 0..=REFERENCES,
+            Looks::Control => 1..=1,
         }
     }
 
@@ -184,7 +184,7 @@ impl TransformerFamily for FluxFamily {
         request: &ImageRequest,
         factor: usize,
     ) -> (usize, usize) {
-        if self.looks == Looks::AtItsLike {
+        if self.looks == Looks::Control {
             return (request.width, request.height);
         }
         let shape = width as f64 / height as f64;
@@ -196,7 +196,7 @@ impl TransformerFamily for FluxFamily {
     }
 
     fn inpaints(&self) -> bool {
-        self.looks == Looks::AtMasked
+        self.looks == Looks::Masked
     }
 
     fn masked(&self, mask: &Tensor, latents: &Tensor) -> CandleResult<Tensor> {
@@ -286,7 +286,7 @@ mod tests {
     fn a_picture_is_looked_at_in_the_nearest_size_of_training() {
         let family = FluxFamily {
             config: serde_json::from_str("{}").unwrap(),
-            looks: Looks::AtPictures,
+            looks: Looks::References,
         };
         let size = |width, height, factor| {
             family.reference_size((width, height), &ImageRequest::default(), factor)
