@@ -235,10 +235,7 @@ fn mistakes_have_exit_code_2_and_say_what_to_do() {
     std::fs::write(folder.join("text.png"), b"hello").unwrap();
     for (arguments, words) in [
         (&["generate"][..], "PROMPT"),
-        (
-            &["generate", "x", "--sampler", "DPM adaptive"],
-            "DPM++ 2M SDE",
-        ),
+        (&["generate", "x", "--sampler", "DPM slow"], "DPM++ 2M SDE"),
         (&["generate", "x", "--width", "100"], "multiple of 8"),
         (&["generate", "x", "--steps", "0"], "steps"),
         (&["generate", "x", "--model", "nowhere"], "Hugging Face id"),

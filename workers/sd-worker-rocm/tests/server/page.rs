@@ -1,6 +1,7 @@
 //! The page in a headless Chromium, driven over the WebDriver protocol.
 
 use crate::support::Server;
+use sd_worker_rocm::sampling::{Sampler, Schedule};
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -130,7 +131,10 @@ fn a_person_uses_the_page() {
     browser.run(
         "const key = document.getElementById('key'); key.value = 'secret'; key.dispatchEvent(new Event('change'));",
     );
-    browser.wait_for("document.getElementById('sampler').options.length == 11");
+    browser.wait_for(&format!(
+        "document.getElementById('sampler').options.length == {}",
+        Sampler::ALL.len()
+    ));
     assert_eq!(
         browser.run("return document.getElementById('model').textContent"),
         "painter"
@@ -141,7 +145,7 @@ fn a_person_uses_the_page() {
     );
     assert_eq!(
         browser.run("return document.getElementById('schedule').value"),
-        "Normal"
+        Schedule::Discrete.label()
     );
     assert_eq!(
         browser.run("return document.getElementById('width').value"),
