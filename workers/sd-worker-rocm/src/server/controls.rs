@@ -170,13 +170,13 @@ fn preprocessor(kind: Kind, asked: [Option<f64>; 2], resolution: Option<f64>) ->
     }
 }
 
-/// What a preprocessor makes of a picture, off the threads that serve.
+/// What a preprocessor makes of a picture, off the threads that serve; no preprocessor leaves it as large as it is.
 async fn preprocessed(
     field: &'static str,
     preprocessor: Preprocessor,
     picture: RgbImage,
 ) -> Result<RgbImage, ApiError> {
-    if preprocessor == Preprocessor::new(Kind::None) {
+    if preprocessor.kind == Kind::None {
         return Ok(picture);
     }
     let made = blocking(move || preprocessor.run(&picture, &Device::Cpu)).await?;
