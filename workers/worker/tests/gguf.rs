@@ -177,7 +177,7 @@ fn shapes_and_offsets_must_make_sense() {
         // The element count fits, the bytes do not.
         (|t| t.dims = vec![1 << 62], "overflows"),
         (|t| t.dims = vec![32, 0], "zero"),
-        (|t| t.dims = vec![1; 5], "rank 5"),
+        (|t| t.dims = vec![1; 6], "rank 6"),
         (|t| t.type_code = 4, "format number 4 is not supported"),
         (
             |t| (t.type_code, t.dims) = (12, vec![32, 32]),
