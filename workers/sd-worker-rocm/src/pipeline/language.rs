@@ -145,7 +145,7 @@ impl LanguageText {
             _ => None,
         };
         let build = move |vb: VarBuilder| {
-            let states = (question.states)(config.num_hidden_layers);
+            let states = (question.states)(config.layers);
             Ok(match &seeing {
                 Some(config) => Network::Seeing(Box::new(Seeing::new(vb, config, &states)?)),
                 None => Network::Blind(Box::new(Language::new(vb, &config, &states)?)),

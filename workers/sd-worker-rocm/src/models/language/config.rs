@@ -67,22 +67,22 @@ impl Kind {
 pub struct LanguageConfig {
     /// What its layers do.
     pub kind: Kind,
-    /// Tokens.
-    pub vocab_size: usize,
-    /// Channels.
-    pub hidden_size: usize,
-    /// Channels inside the feed-forward layers.
-    pub intermediate_size: usize,
-    /// Layers.
-    pub num_hidden_layers: usize,
+    /// How often attention and feed-forward follow each other.
+    pub layers: usize,
+    /// Channels between layers.
+    pub width: usize,
     /// Heads of queries.
-    pub num_attention_heads: usize,
-    /// Heads of keys and values.
-    pub num_key_value_heads: usize,
+    pub heads: usize,
+    /// Heads of keys and values, each for as many of queries.
+    pub key_heads: usize,
     /// Channels of a head.
-    pub head_dim: usize,
-    /// Of the norms.
-    pub rms_norm_eps: f64,
+    pub head_size: usize,
+    /// Channels inside the feed-forward layers.
+    pub inner_width: usize,
+    /// Rows of the table of tokens.
+    pub vocabulary: usize,
+    /// What norms add to mean squares.
+    pub eps: f64,
     /// In the feed-forward layers.
     pub activation: Activation,
     /// Whether queries, keys and values have biases.
@@ -151,27 +151,27 @@ impl LanguageConfig {
         };
         let layers = settings.need("num_hidden_layers")?;
         let heads = size("num_attention_heads", 8)?;
-        let hidden_size = settings.need("hidden_size")?;
-        let head_dim = match (settings.find("head_dim")?, kind) {
+        let width = settings.need("hidden_size")?;
+        let head_size = match (settings.find("head_dim")?, kind) {
             (Some(size), _) => size,
             (None, Kind::Qwen3 | Kind::Qwen3Vl) => 128,
             (None, Kind::Gemma2 | Kind::Gemma3) => 256,
-            (None, _) => hidden_size / heads.max(1),
+            (None, _) => width / heads.max(1),
         };
         let config = Self {
             kind,
-            vocab_size: size("vocab_size", 262_208)?,
-            hidden_size,
-            intermediate_size: settings.need("intermediate_size")?,
-            num_hidden_layers: layers,
-            num_attention_heads: heads,
-            num_key_value_heads: match (kind, settings.find("num_key_value_heads")?) {
+            layers,
+            width,
+            heads,
+            key_heads: match (kind, settings.find("num_key_value_heads")?) {
                 (_, Some(heads)) => heads,
                 (Kind::Gemma3, None) => 4,
                 (_, None) => heads,
             },
-            head_dim,
-            rms_norm_eps: settings.or(
+            head_size,
+            inner_width: settings.need("intermediate_size")?,
+            vocabulary: size("vocab_size", 262_208)?,
+            eps: settings.or(
                 "rms_norm_eps",
                 if kind == Kind::Qwen2Vl { 1e-5 } else { 1e-6 },
             )?,
@@ -188,7 +188,7 @@ impl LanguageConfig {
             feed_biases: kind == Kind::Llama && settings.or("mlp_bias", false)?,
             scale: match kind.is_gemma() {
                 true => settings.or("query_pre_attn_scalar", 256.0)?,
-                false => head_dim as f64,
+                false => head_size as f64,
             }
             .powf(-0.5),
             soft_cap: match (kind, settings.has("attn_logit_softcapping")) {
@@ -197,8 +197,8 @@ impl LanguageConfig {
                 _ => None,
             },
             windows: Vec::new(),
-            rotation: settings.rotation(kind, head_dim, false)?,
-            local_rotation: settings.rotation(kind, head_dim, true)?,
+            rotation: settings.rotation(kind, head_size, false)?,
+            local_rotation: settings.rotation(kind, head_size, true)?,
         };
         config.check()?;
         if settings.or("use_bidirectional_attention", false)? {
@@ -212,32 +212,28 @@ impl LanguageConfig {
     fn check(&self) -> Result<(), String> {
         within(
             &[
-                ("vocab_size", self.vocab_size),
-                ("hidden_size", self.hidden_size),
-                ("intermediate_size", self.intermediate_size),
-                ("num_hidden_layers", self.num_hidden_layers),
-                ("num_attention_heads", self.num_attention_heads),
-                ("num_key_value_heads", self.num_key_value_heads),
-                ("head_dim", self.head_dim),
+                ("vocab_size", self.vocabulary),
+                ("hidden_size", self.width),
+                ("intermediate_size", self.inner_width),
+                ("num_hidden_layers", self.layers),
+                ("num_attention_heads", self.heads),
+                ("num_key_value_heads", self.key_heads),
+                ("head_dim", self.head_size),
             ],
             1 << 20,
         )?;
-        within(&[("num_hidden_layers", self.num_hidden_layers)], 1 << 10)?;
-        if !self
-            .num_attention_heads
-            .is_multiple_of(self.num_key_value_heads)
-            || !self.head_dim.is_multiple_of(2)
-        {
+        within(&[("num_hidden_layers", self.layers)], 1 << 10)?;
+        if !self.heads.is_multiple_of(self.key_heads) || !self.head_size.is_multiple_of(2) {
             return Err(format!(
                 "{} heads of {} for {} of keys are not possible",
-                self.num_attention_heads, self.head_dim, self.num_key_value_heads
+                self.heads, self.head_size, self.key_heads
             ));
         }
         let positive = |name: &str, value: f64| match value.is_finite() && value > 0.0 {
             true => Ok(()),
             false => Err(format!("{name} is {value}; a positive number is needed")),
         };
-        positive("rms_norm_eps", self.rms_norm_eps)?;
+        positive("rms_norm_eps", self.eps)?;
         positive("query_pre_attn_scalar", self.scale)?;
         positive("attn_logit_softcapping", self.soft_cap.unwrap_or(1.0))
     }

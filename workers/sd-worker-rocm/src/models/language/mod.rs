@@ -36,12 +36,12 @@ enum Norm {
 impl Norm {
     fn new(vb: VarBuilder, width: usize, config: &LanguageConfig) -> Result<Self> {
         if !config.kind.is_gemma() {
-            return RmsNorm::new(vb, width, config.rms_norm_eps).map(Self::Plain);
+            return RmsNorm::new(vb, width, config.eps).map(Self::Plain);
         }
         let weight = vb.get(width, "weight")?.to_dtype(DType::F32)?;
         Ok(Self::Shifted {
             weight: (weight + 1.0)?,
-            eps: config.rms_norm_eps as f32,
+            eps: config.eps as f32,
         })
     }
 
@@ -88,12 +88,8 @@ struct Layer {
 
 impl Layer {
     fn new(vb: VarBuilder, config: &LanguageConfig) -> Result<Self> {
-        let (width, inner) = (config.hidden_size, config.intermediate_size);
-        let (heads, shared, size) = (
-            config.num_attention_heads,
-            config.num_key_value_heads,
-            config.head_dim,
-        );
+        let (width, inner) = (config.width, config.inner_width);
+        let (heads, shared, size) = (config.heads, config.key_heads, config.head_size);
         let norm = |name: &str| Norm::new(vb.pp(name), width, config);
         let project = |name: &str, inputs, outputs, bias: bool| {
             let layer = vb.pp(name);
@@ -207,20 +203,20 @@ impl Language {
     /// # Errors
     /// If there are no such states, or tensors are missing or of other shapes.
     pub fn new(vb: VarBuilder, config: &LanguageConfig, states: &[usize]) -> Result<Self> {
-        let count = config.num_hidden_layers;
+        let count = config.layers;
         let depth = match states.iter().max() {
             Some(depth) if *depth <= count => *depth,
             _ => candle_core::bail!("states {states:?} of a language model of {count} layers"),
         };
         let layers = vb.pp("layers");
-        let shape = (config.vocab_size, config.hidden_size);
+        let shape = (config.vocabulary, config.width);
         Ok(Self {
             tokens: vb.pp("embed_tokens").get(shape, "weight")?,
             layers: (0..depth)
                 .map(|i| Layer::new(layers.pp(i), config))
                 .collect::<Result<_>>()?,
             norm: match depth == count {
-                true => Some(Norm::new(vb.pp("norm"), config.hidden_size, config)?),
+                true => Some(Norm::new(vb.pp("norm"), config.width, config)?),
                 false => None,
             },
             states: states.to_vec(),
@@ -243,7 +239,7 @@ impl Language {
     /// # Errors
     /// If tokens are outside the vocabulary, or the device fails.
     pub fn rows(&self, ids: &[u32]) -> Result<Tensor> {
-        let size = self.config.vocab_size;
+        let size = self.config.vocabulary;
         if let Some(id) = ids.iter().find(|id| **id as usize >= size) {
             candle_core::bail!("token {id} is outside the vocabulary of {size}")
         }
@@ -251,7 +247,7 @@ impl Language {
         let rows = self.tokens.index_select(&ids, 0)?.unsqueeze(0)?;
         match self.config.kind.is_gemma() {
             true => {
-                let scale = (self.config.hidden_size as f64).sqrt();
+                let scale = (self.config.width as f64).sqrt();
                 rows.broadcast_mul(&Tensor::new(scale, rows.device())?.to_dtype(rows.dtype())?)
             }
             false => Ok(rows),
@@ -276,7 +272,7 @@ impl Language {
         let window = config.windows.iter().flatten().next().copied();
         let scene = |rotation: &rope::Rotation, window| {
             Result::Ok(Scene {
-                turns: rotation.turns(positions, config.head_dim, rows.dtype(), rows.device())?,
+                turns: rotation.turns(positions, config.head_size, rows.dtype(), rows.device())?,
                 look: Look::new(tokens, seen, window, rows.device())?,
             })
         };

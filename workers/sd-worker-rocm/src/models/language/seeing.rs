@@ -47,10 +47,10 @@ impl SeeingConfig {
         picture_token: Option<u64>,
     ) -> std::result::Result<Self, String> {
         vision.check().map_err(|e| format!("vision_config: {e}"))?;
-        if vision.out_hidden_size != language.hidden_size {
+        if vision.out_hidden_size != language.width {
             return Err(format!(
                 "vision_config: out_hidden_size {} is not hidden_size {}",
-                vision.out_hidden_size, language.hidden_size
+                vision.out_hidden_size, language.width
             ));
         }
         let token = picture_token.unwrap_or(151_655);

@@ -123,7 +123,7 @@ impl TransformerFamily for HiDreamConfig {
             question: LLAMA,
         })?;
         if let LongModel::Language(model) = &llama {
-            let (layers, width) = (model.config.num_hidden_layers, model.config.hidden_size);
+            let (layers, width) = (model.config.layers, model.config.width);
             let most = self.llama_layers.iter().max().copied().unwrap_or(0);
             if most >= layers || width != self.caption_channels[1] {
                 return Err(Error::Usage(format!(
