@@ -43,6 +43,24 @@ pub fn within(sizes: &[(&str, usize)], limit: usize) -> Result<(), String> {
     }
 }
 
+/// Checks that the channels of a head are turned by `N` coordinates, an even number of them by each.
+///
+/// # Errors
+/// If there are more or fewer, or their shares are odd or do not make up the head.
+pub fn check_axes<const N: usize>(axes: &[usize], attention_head_dim: usize) -> Result<(), String> {
+    let even = axes.iter().all(|size| size.is_multiple_of(2));
+    // Sizes of a file may be as large as numbers go.
+    let turned = axes
+        .iter()
+        .try_fold(0usize, |sum, size| sum.checked_add(*size));
+    match axes.len() == N && even && turned == Some(attention_head_dim) {
+        true => Ok(()),
+        false => Err(format!(
+            "axes_dims_rope {axes:?} do not make up attention_head_dim {attention_head_dim}"
+        )),
+    }
+}
+
 /// Refuses settings that are not known, but for those that are switched off (null or false), notes of the library
 /// (`_class_name` and such), and `harmless` ones.
 ///

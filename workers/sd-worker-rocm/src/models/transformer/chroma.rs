@@ -5,7 +5,7 @@ use super::attention::Rope;
 use super::blocks::{JointBlock, JointKind, PlainNorm};
 use super::flux::{positions, SingleBlock};
 use super::{pack, unpack};
-use crate::models::config::within;
+use crate::models::config::{check_axes, within};
 use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::VarBuilder;
@@ -85,13 +85,7 @@ impl ChromaConfig {
             ],
             1 << 14,
         )?;
-        let turned: usize = self.axes_dims_rope.iter().sum();
-        if self.axes_dims_rope.len() != 3 || turned != self.attention_head_dim {
-            return Err(format!(
-                "axes_dims_rope {:?} do not make up attention_head_dim {}",
-                self.axes_dims_rope, self.attention_head_dim
-            ));
-        }
+        check_axes::<3>(&self.axes_dims_rope, self.attention_head_dim)?;
         let other = self
             .out_channels
             .is_some_and(|output| output != self.in_channels);

@@ -5,7 +5,7 @@ use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
 use super::flux_control::BlockResiduals;
 use super::step_cache::BlockCache;
 use super::{pack, unpack};
-use crate::models::config::within;
+use crate::models::config::{check_axes, within};
 use crate::models::layers::linear;
 use crate::models::layers::Linear;
 use crate::models::VarBuilder;
@@ -104,13 +104,7 @@ impl FluxConfig {
             ],
             1 << 14,
         )?;
-        let turned: usize = self.axes_dims_rope.iter().sum();
-        if self.axes_dims_rope.len() != 3 || turned != self.attention_head_dim {
-            return Err(format!(
-                "axes_dims_rope {:?} do not make up attention_head_dim {}",
-                self.axes_dims_rope, self.attention_head_dim
-            ));
-        }
+        check_axes::<3>(&self.axes_dims_rope, self.attention_head_dim)?;
         let (input, output) = (self.in_channels, self.out());
         if !input.is_multiple_of(4) || !output.is_multiple_of(4) || output == 0 || output > input {
             return Err(format!(

@@ -2,7 +2,7 @@
 
 use super::attention::{attend, HeadNorm, Rope};
 use super::blocks::{halves_gated, JointBlock, JointKind, Modulation, PlainNorm, TIME};
-use crate::models::config::within;
+use crate::models::config::{check_axes, within};
 use crate::models::layers::{
     linear, pixels_as_rows, rows_as_pixels, sinusoidal, Linear, TimestepEmbedding,
 };
@@ -86,13 +86,7 @@ impl Flux2Config {
             ],
             1 << 16,
         )?;
-        let turned: usize = self.axes_dims_rope.iter().sum();
-        if self.axes_dims_rope.len() != 4 || turned != self.attention_head_dim {
-            return Err(format!(
-                "axes_dims_rope {:?} do not make up attention_head_dim {}",
-                self.axes_dims_rope, self.attention_head_dim
-            ));
-        }
+        check_axes::<4>(&self.axes_dims_rope, self.attention_head_dim)?;
         let other = self
             .out_channels
             .is_some_and(|output| output != self.in_channels);

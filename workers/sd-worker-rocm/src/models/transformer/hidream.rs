@@ -4,7 +4,7 @@ use super::attention::{attend, Rope};
 use super::blocks::{Modulation, PlainNorm, TIME};
 use super::experts::{Experts, Gated};
 use super::{pack_inner, unpack_inner};
-use crate::models::config::within;
+use crate::models::config::{check_axes, within};
 use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::VarBuilder;
@@ -99,20 +99,7 @@ impl HiDreamConfig {
         {
             return Err("out_channels other than in_channels is not implemented".to_string());
         }
-        let turned = self
-            .axes_dims_rope
-            .iter()
-            .try_fold(0usize, |sum, size| sum.checked_add(*size));
-        let even = self
-            .axes_dims_rope
-            .iter()
-            .all(|size| size.is_multiple_of(2));
-        if self.axes_dims_rope.len() != 3 || turned != Some(self.attention_head_dim) || !even {
-            return Err(format!(
-                "axes_dims_rope {:?} do not make up attention_head_dim {}",
-                self.axes_dims_rope, self.attention_head_dim
-            ));
-        }
+        check_axes::<3>(&self.axes_dims_rope, self.attention_head_dim)?;
         let blocks = self.num_layers + self.num_single_layers;
         if self.llama_layers.len() != blocks {
             return Err(format!(

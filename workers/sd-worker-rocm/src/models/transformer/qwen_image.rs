@@ -3,7 +3,7 @@
 use super::attention::Rope;
 use super::blocks::{JointBlock, Modulation, PlainNorm, TIME};
 use super::{pack, unpack};
-use crate::models::config::within;
+use crate::models::config::{check_axes, within};
 use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::VarBuilder;
@@ -140,20 +140,7 @@ impl QwenImageConfig {
                 self.in_channels
             ));
         }
-        let turned = self
-            .axes_dims_rope
-            .iter()
-            .try_fold(0usize, |sum, size| sum.checked_add(*size));
-        let even = self
-            .axes_dims_rope
-            .iter()
-            .all(|size| size.is_multiple_of(2));
-        if self.axes_dims_rope.len() != 3 || turned != Some(self.attention_head_dim) || !even {
-            return Err(format!(
-                "axes_dims_rope {:?} do not make up attention_head_dim {}",
-                self.axes_dims_rope, self.attention_head_dim
-            ));
-        }
+        check_axes::<3>(&self.axes_dims_rope, self.attention_head_dim)?;
         Ok(())
     }
 }
