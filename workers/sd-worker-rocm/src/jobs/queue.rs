@@ -267,6 +267,30 @@ impl JobQueue {
         Some(job)
     }
 
+    /// Puts a waiting job at a place among those that wait, 0 the next one; places behind the last are the last. Gives
+    /// the ids of all that wait, in their order; `None` if no job of this id waits.
+    pub fn reorder(&self, id: &str, place: usize) -> Option<Vec<String>> {
+        let mut shelf = self.shared.shelf();
+        let entry = shelf.jobs.get(id)?.clone();
+        let at = shelf.waiting.iter().position(|e| Arc::ptr_eq(e, &entry))?;
+        shelf.waiting.remove(at);
+        let place = place.min(shelf.waiting.len());
+        shelf.waiting.insert(place, entry);
+        shelf.number();
+        let waiting = shelf.waiting.iter();
+        Some(waiting.map(|e| e.snapshot.borrow().id.clone()).collect())
+    }
+
+    /// Forgets a job that has ended, with its pictures. Gives whether it had; `None` if there is none of this id.
+    pub fn forget(&self, id: &str) -> Option<bool> {
+        let mut shelf = self.shared.shelf();
+        let is_over = shelf.jobs.get(id)?.is_over();
+        if is_over {
+            shelf.jobs.remove(id);
+        }
+        Some(is_over)
+    }
+
     /// Waits until a job has ended and gives it; `None` if there is none of this id.
     pub async fn finished(&self, id: &str) -> Option<Job> {
         let mut receiver = self.watch(id)?;

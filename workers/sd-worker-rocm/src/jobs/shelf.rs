@@ -111,6 +111,7 @@ impl Entry {
         let job = Job {
             id: id.to_string(),
             state: State::Queued,
+            prompt: request.prompt.as_str().into(),
             position: 0,
             stage: None,
             step: 0,

@@ -115,6 +115,8 @@ pub struct Job {
     pub id: String,
     /// Its station.
     pub state: State,
+    /// What is to be seen; of the first picture, where each has its own.
+    pub prompt: Arc<str>,
     /// Jobs before it, the running one included; 0 once it runs.
     pub position: usize,
     /// What is being done.
@@ -145,6 +147,7 @@ impl Job {
         Self {
             id: id.to_string(),
             state: State::Failed,
+            prompt: Arc::default(),
             position: 0,
             stage: None,
             step: 0,

@@ -88,12 +88,19 @@ impl FleetWorker for ImageWorker {
 
 async fn jobs(Model(fleet): Model<Fleet>) -> Json<Value> {
     let mut all = Vec::new();
+    let mut kept = Value::Null;
     for (_, answer) in fleet.ask_loaded("GET", "/v1/jobs").await {
+        // All models are started with the same options.
+        kept = answer["kept"].clone();
         if let Some(Value::Array(jobs)) = answer.get("jobs") {
             all.extend(jobs.iter().cloned());
         }
     }
-    Json(json!({"jobs": all}))
+    let mut list = json!({"jobs": all});
+    if !kept.is_null() {
+        list["kept"] = kept;
+    }
+    Json(list)
 }
 
 async fn sd_models(Model(fleet): Model<Fleet>) -> Json<Value> {

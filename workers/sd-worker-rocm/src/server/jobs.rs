@@ -37,6 +37,9 @@ use worker::time::unix_seconds;
 /// rbee's most guidance.
 const MAX_GUIDANCE: f64 = 20.0;
 
+/// Code of what cannot be done to a job in the state that it has.
+const NOT_NOW: &str = "CONFLICT";
+
 /// rbee's streams: events by name, an error is one of them.
 const RBEE: Protocol = Protocol {
     encoding: Encoding::Events,
@@ -58,6 +61,17 @@ pub(super) fn routes() -> Vec<Route<ImageWorker>> {
         Route::get("/v1/jobs/{id}", "A job at this moment", status),
         Route::delete("/v1/jobs/{id}", stop, cancel),
         Route::post("/v1/jobs/{id}/cancel", stop, cancel),
+        Route::post(
+            "/v1/jobs/{id}/move",
+            "Puts a waiting job at another place in line",
+            reorder,
+        )
+        .takes::<MoveBody>(),
+        Route::post(
+            "/v1/jobs/{id}/forget",
+            "Forgets a job that has ended, with its pictures",
+            forget,
+        ),
         Route::get(
             "/v1/jobs/{id}/stream",
             "The course of a job, as server-sent events",
@@ -349,7 +363,7 @@ fn unknown() -> ApiError {
     )
 }
 
-fn describe(job: &Job) -> Value {
+fn describe(job: &Job, model: &str) -> Value {
     let pictures = job.outcome.as_ref().map(|outcome| {
         let pictures = outcome.pictures.iter();
         pictures
@@ -365,7 +379,9 @@ fn describe(job: &Job) -> Value {
     });
     json!({
         "id": job.id,
+        "model": model,
         "state": job.state,
+        "prompt": (!job.prompt.is_empty()).then_some(&*job.prompt),
         "position": job.position,
         "stage": job.stage.map(stage_name),
         "step": job.step,
@@ -389,18 +405,61 @@ fn stage_name(stage: Stage) -> &'static str {
 }
 
 async fn list(Model(app): Model<App>) -> Json<Value> {
-    let jobs: Vec<_> = app.queue().jobs().iter().map(describe).collect();
-    Json(json!({"jobs": jobs}))
+    let model = &app.queue().info().name;
+    let jobs = app.queue().jobs();
+    let jobs: Vec<_> = jobs.iter().map(|job| describe(job, model)).collect();
+    let options = app.queue().options();
+    let kept = json!({
+        "seconds": options.keep.as_secs(),
+        "count": options.keep_count,
+        "on_disk": app.keeper().is_some(),
+    });
+    Json(json!({"jobs": jobs, "kept": kept}))
 }
 
 async fn status(Model(app): Model<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     let job = app.queue().job(&id).ok_or_else(unknown)?;
-    Ok(Json(describe(&job)))
+    Ok(Json(describe(&job, &app.queue().info().name)))
 }
 
 async fn cancel(Model(app): Model<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
     let job = app.queue().cancel(&id).ok_or_else(unknown)?;
-    Ok(Json(describe(&job)))
+    Ok(Json(describe(&job, &app.queue().info().name)))
+}
+
+/// Where a job is to wait.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct MoveBody {
+    /// Jobs that wait before it, those that run not counted; more than there are is the end of the line.
+    place: usize,
+}
+
+async fn reorder(
+    Model(app): Model<App>,
+    Path(id): Path<String>,
+    JsonBody(MoveBody { place }): JsonBody<MoveBody>,
+) -> Result<Json<Value>, ApiError> {
+    let job = app.queue().job(&id).ok_or_else(unknown)?;
+    let Some(order) = app.queue().reorder(&id, place) else {
+        let reason = format!("the job does not wait: it is {:?}", job.state).to_lowercase();
+        return Err(ApiError::new(StatusCode::CONFLICT, NOT_NOW, reason));
+    };
+    if let Some(keeper) = app.keeper() {
+        keeper.reorder(order).await?;
+    }
+    status(Model(app), Path(id)).await
+}
+
+async fn forget(Model(app): Model<App>, Path(id): Path<String>) -> Result<Json<Value>, ApiError> {
+    if !app.queue().forget(&id).ok_or_else(unknown)? {
+        let reason = "the job has not ended; cancel it first";
+        return Err(ApiError::new(StatusCode::CONFLICT, NOT_NOW, reason));
+    }
+    if let Some(keeper) = app.keeper() {
+        keeper.remove(id.clone()).await?;
+    }
+    Ok(Json(json!({"id": id, "forgotten": true})))
 }
 
 async fn stream(Model(app): Model<App>, Path(id): Path<String>) -> Result<Response, ApiError> {
@@ -411,7 +470,7 @@ async fn stream(Model(app): Model<App>, Path(id): Path<String>) -> Result<Respon
             let job = receiver.borrow_and_update().clone();
             told.tell(&job, &frames).await;
             if job.state.is_final() {
-                return complete(job, &frames).await;
+                return complete(job, &app, &frames).await;
             }
             if receiver.changed().await.is_err() {
                 return Err(unknown());
@@ -455,8 +514,8 @@ impl Told {
     }
 }
 
-async fn complete(job: Job, frames: &Frames) -> Result<(), ApiError> {
-    let description = describe(&job);
+async fn complete(job: Job, app: &App, frames: &Frames) -> Result<(), ApiError> {
+    let description = describe(&job, &app.queue().info().name);
     let outcome = outcome_of(job)?;
     let png = encode_one(outcome.clone(), 0, Format::Png, 0).await?;
     let body = json!({

@@ -57,6 +57,24 @@ impl Keeper {
         Ok(())
     }
 
+    /// Writes down that jobs wait in this order.
+    ///
+    /// # Errors
+    /// 500 if the system gives no thread.
+    pub(super) async fn reorder(&self, ids: Vec<String>) -> std::result::Result<(), ApiError> {
+        let saved = self.saved.clone();
+        blocking(move || saved.reorder(&ids)).await
+    }
+
+    /// Removes what became of a job.
+    ///
+    /// # Errors
+    /// 500 if the system gives no thread.
+    pub(super) async fn remove(&self, id: String) -> std::result::Result<(), ApiError> {
+        let saved = self.saved.clone();
+        blocking(move || saved.remove_done(&id)).await
+    }
+
     fn follow(&self, id: &str, tries: u32) {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(sender) = &*sender {

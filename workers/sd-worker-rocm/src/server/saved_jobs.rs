@@ -23,7 +23,7 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use worker::file;
 use worker::ids::Token;
@@ -49,6 +49,8 @@ pub(super) struct SavedJobs {
     /// Longest request.
     max_bytes: u64,
     next: AtomicU64,
+    /// Held while files that are there are renamed or removed.
+    changing: Mutex<()>,
     /// Held as long as the server lives.
     _lock: File,
 }
@@ -82,6 +84,8 @@ impl SavedJob {
 struct Done {
     format: u32,
     id: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    prompt: String,
     created: f64,
     started: Option<f64>,
     finished: f64,
@@ -179,6 +183,7 @@ impl SavedJobs {
             folder,
             max_bytes: max_bytes as u64,
             next: AtomicU64::new(0),
+            changing: Mutex::new(()),
             _lock: lock,
         })
     }
@@ -304,11 +309,46 @@ impl SavedJobs {
 
     /// A job has ended, or is to be forgotten.
     pub(super) fn forget(&self, id: &str) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         remove(&self.tries(id));
         for path in self.entries(&self.folder) {
             let name = path.file_name().and_then(|name| name.to_str());
             if name.and_then(numbered_name).is_some_and(|(_, of)| of == id) {
                 remove(&path);
+            }
+        }
+    }
+
+    /// What became of a job is to be forgotten.
+    pub(super) fn remove_done(&self, id: &str) {
+        if is_id(id) {
+            remove(&self.folder.join("done").join(id));
+        }
+    }
+
+    /// Numbers the jobs that wait so that they are read in this order. Each keeps its file at every moment: a server
+    /// that ends in between finds all of them.
+    pub(super) fn reorder(&self, ids: &[String]) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found: Vec<(u64, String, PathBuf)> = Vec::new();
+        for path in self.entries(&self.folder) {
+            let name = path.file_name().and_then(|name| name.to_str());
+            if let Some((number, id)) = name.and_then(numbered_name) {
+                if ids.iter().any(|known| known == id) {
+                    found.push((number, id.to_string(), path));
+                }
+            }
+        }
+        found.sort();
+        let numbers: Vec<u64> = found.iter().map(|(number, ..)| *number).collect();
+        let place = |id: &str| ids.iter().position(|known| known == id);
+        found.sort_by_key(|(_, id, _)| place(id));
+        for (number, (old, id, path)) in numbers.into_iter().zip(found) {
+            let new = self.folder.join(format!("{number:08}-{id}.json"));
+            if number != old {
+                if let Err(error) = std::fs::rename(&path, &new) {
+                    tracing::warn!("{} stays where it was: {error}", path.display());
+                }
             }
         }
     }
@@ -346,6 +386,7 @@ impl SavedJobs {
         let done = Done {
             format: FORMAT,
             id: job.id.clone(),
+            prompt: job.prompt.to_string(),
             created: unix_seconds(job.created),
             started: job.started.map(unix_seconds),
             finished: unix_seconds(job.finished.unwrap_or_else(SystemTime::now)),
@@ -472,6 +513,7 @@ fn read_job(folder: &Path, done: Done) -> std::result::Result<Job, String> {
     Ok(Job {
         id: done.id,
         state,
+        prompt: done.prompt.into(),
         position: 0,
         stage: None,
         step: if failure.is_none() { done.total } else { 0 },
@@ -532,6 +574,21 @@ mod tests {
         let read = saved.waiting().unwrap();
         let found: Vec<_> = read.iter().map(|job| job.body["prompt"].clone()).collect();
         assert_eq!(found, [json!(ID), json!("x")]);
+    }
+
+    #[test]
+    fn another_order_is_kept() {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = SavedJobs::open(folder.path(), "m", 100).unwrap();
+        let ids = ["a", "b", "c", "d"].map(|letter| ID.replace('0', letter));
+        for id in &ids {
+            saved.save(id, body(id)).unwrap();
+        }
+        // `b` runs, and is none of those that wait.
+        saved.reorder(&[ids[3].clone(), ids[0].clone(), ids[2].clone()]);
+        let read = saved.waiting().unwrap();
+        let found: Vec<_> = read.iter().map(|job| &job.id).collect();
+        assert_eq!(found, [&ids[3], &ids[1], &ids[0], &ids[2]]);
     }
 
     #[test]

@@ -148,3 +148,45 @@ fn a_client_that_goes_away_frees_the_model() {
     drop(server.open("GET", &format!("/v1/jobs/{id}/stream"), "", b""));
     server.wait_for(&id, "completed");
 }
+
+#[test]
+fn waiting_jobs_are_put_in_another_order_and_ended_ones_forgotten() {
+    let server = Server::start();
+    let (_, list) = server.get("/v1/jobs");
+    assert_eq!(
+        list["kept"],
+        json!({"seconds": 600, "count": 64, "on_disk": false})
+    );
+    let mut slow = generation("slow");
+    slow["steps"] = json!(150);
+    let running = server.submit(&slow);
+    server.wait_for(&running, "running");
+    let ids = ["a", "b", "c"].map(|prompt| server.submit(&generation(prompt)));
+    let positions = || {
+        let position = |id: &String| server.get(&format!("/v1/jobs/{id}")).1["position"].clone();
+        ids.each_ref().map(position)
+    };
+    let put = |id: &str, place: usize| {
+        server.post(&format!("/v1/jobs/{id}/move"), &json!({"place": place}))
+    };
+    let (status, job) = put(&ids[2], 0);
+    assert_eq!(
+        (status, &job["position"], &job["prompt"], &job["model"]),
+        (200, &json!(1), &json!("c"), &json!("painter"))
+    );
+    assert_eq!(positions(), [2, 3, 1].map(|place| json!(place)));
+    assert_eq!(put(&ids[2], usize::MAX).0, 200);
+    assert_eq!(positions(), [1, 2, 3].map(|place| json!(place)));
+    let (status, answer) = put(&running, 0);
+    let message = answer["error"]["message"].as_str().unwrap();
+    assert!(status == 409 && message.ends_with("running"), "{answer}");
+    assert_eq!(put("none", 0).0, 404);
+
+    let forget = |id: &str| server.post(&format!("/v1/jobs/{id}/forget"), &json!({}));
+    assert_eq!(forget(&running).0, 409);
+    server.post(&format!("/v1/jobs/{running}/cancel"), &json!({}));
+    server.wait_for(&ids[2], "completed");
+    assert_eq!(forget(&ids[2]).0, 200);
+    assert_eq!(server.get(&format!("/v1/jobs/{}", ids[2])).0, 404);
+    assert_eq!(forget(&ids[2]).0, 404);
+}

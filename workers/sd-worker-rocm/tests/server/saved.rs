@@ -197,3 +197,33 @@ fn damaged_files_harm_nobody() {
     );
     stop(server);
 }
+
+#[test]
+fn another_order_outlives_the_server_and_what_is_forgotten_does_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = start(folder.path());
+    let done = server.submit(&generation("done"));
+    server.wait_for(&done, "completed");
+    let mut long = generation("slow");
+    long["steps"] = json!(150);
+    let running = server.submit(&long);
+    server.wait_for(&running, "running");
+    let ids = ["a", "b", "c"].map(|prompt| server.submit(&generation(prompt)));
+    let moved = format!("/v1/jobs/{}/move", ids[2]);
+    assert_eq!(server.post(&moved, &json!({"place": 0})).0, 200);
+    let forgotten = format!("/v1/jobs/{done}/forget");
+    assert_eq!(server.post(&forgotten, &json!({})).0, 200);
+    stop(server);
+
+    let server = start(folder.path());
+    let (_, list) = server.get("/v1/jobs");
+    assert_eq!(list["kept"]["on_disk"], true);
+    let position = |id: &String| server.get(&format!("/v1/jobs/{id}")).1["position"].clone();
+    assert!(position(&ids[2]).as_u64() < position(&ids[0]).as_u64());
+    assert_eq!(
+        server.send("GET", &format!("/v1/jobs/{done}"), "", b"").0,
+        404
+    );
+    server.queue.cancel_all();
+    stop(server);
+}
