@@ -60,7 +60,28 @@ pub struct VideoInfo {
     pub late: bool,
 }
 
+impl Takes {
+    /// What requests are told of it.
+    pub fn label(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::May => "may",
+            Self::Must => "must",
+        }
+    }
+}
+
 impl Family {
+    /// Whether the denoiser is a UNet.
+    pub fn has_unet(self) -> bool {
+        matches!(self, Self::Sd1 | Self::Sd2 | Self::Sdxl)
+    }
+
+    /// Whether ControlNets and IP-Adapters are implemented for it; FLUX.1's IP-Adapter is Redux.
+    pub fn is_steered(self) -> bool {
+        self.has_unet() || self == Self::Flux
+    }
+
     /// Whether there is classifier-free guidance beside the guidance that is a condition of the network.
     pub fn has_true_guidance(self) -> bool {
         matches!(self, Self::Flux)

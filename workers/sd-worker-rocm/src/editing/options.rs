@@ -37,6 +37,11 @@ impl Fit {
     pub fn label(self) -> &'static str {
         label_of(&Self::NAMES, self)
     }
+
+    /// The names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().map(|(_, name, _)| *name)
+    }
 }
 
 /// What stands where something is to be painted, before the first step.
@@ -73,6 +78,11 @@ impl Fill {
     /// AUTOMATIC1111's label.
     pub fn label(self) -> &'static str {
         label_of(&Self::NAMES, self)
+    }
+
+    /// The names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().map(|(_, name, _)| *name)
     }
 }
 

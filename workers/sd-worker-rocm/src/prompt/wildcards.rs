@@ -19,6 +19,24 @@ impl Wildcards {
         Self { folder }
     }
 
+    /// The names of its files, sorted; those below `folder/` begin with it. What stands deeper, or cannot be read, is not
+    /// listed.
+    pub fn list(&self) -> Vec<String> {
+        let Some(folder) = &self.folder else {
+            return Vec::new();
+        };
+        let mut names = Vec::new();
+        for pattern in ["*", "*/*"] {
+            for path in files(folder, pattern).unwrap_or_default() {
+                let name = path.strip_prefix(folder).ok();
+                let name = name.and_then(|path| path.to_str()?.strip_suffix(".txt"));
+                names.extend(name.map(|name| name.replace('\\', "/")));
+            }
+        }
+        names.sort();
+        names
+    }
+
     /// The lines of the files that a name means.
     pub(super) fn lines(&self, name: &str) -> Result<Vec<String>> {
         let Some(folder) = &self.folder else {

@@ -84,6 +84,15 @@ impl Limits {
         max_references: 64,
         decode: DecodeLimits::DEFAULT,
     };
+
+    /// Pixels of the smallest side of a model's pictures, and what sides are multiples of.
+    pub fn least_side(&self, info: &ModelInfo) -> (usize, usize) {
+        let multiple = info.size_multiple.max(8);
+        let least = self.min_side;
+        let least = least.min(info.defaults.width / 2);
+        let least = least.min(info.defaults.height / 2);
+        (least.max(multiple), multiple)
+    }
 }
 
 impl Default for Limits {
@@ -221,12 +230,7 @@ impl ImageRequest {
     }
 
     fn check_size(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {
-        let multiple = info.size_multiple.max(8);
-        let least = limits
-            .min_side
-            .min(info.defaults.width / 2)
-            .min(info.defaults.height / 2)
-            .max(multiple);
+        let (least, multiple) = limits.least_side(info);
         for (field, side) in [("width", self.width), ("height", self.height)] {
             if !(least..=limits.max_side).contains(&side) || !side.is_multiple_of(multiple) {
                 return Err(InvalidRequest::new(
@@ -280,12 +284,7 @@ impl ImageRequest {
         const FIELD: &str = "ip_adapters";
         let (count, most) = (self.ip_adapters.len(), limits.max_controls);
         within(FIELD, "the number of IP-Adapters", count, 0..=most)?;
-        // FLUX.1's is Redux.
-        let takes = matches!(
-            info.family,
-            Family::Sd1 | Family::Sd2 | Family::Sdxl | Family::Flux
-        );
-        if count > 0 && !takes {
+        if count > 0 && !info.family.is_steered() {
             return Err(InvalidRequest::new(
                 FIELD,
                 "IP-Adapters are implemented for models with a UNet and FLUX.1 (Redux) only",
@@ -523,7 +522,7 @@ impl ImageRequest {
     }
 
     fn check_tuning(&self, info: &ModelInfo) -> Result<(), InvalidRequest> {
-        let unet = matches!(info.family, Family::Sd1 | Family::Sd2 | Family::Sdxl);
+        let unet = info.family.has_unet();
         let refused = |field, reason: &str| Err(InvalidRequest::new(field, reason));
         match self.tuning.guidance.away().map(|away| away.perturbation) {
             Some(Perturbation::WithoutAttention(_)) if !unet => {
@@ -564,8 +563,7 @@ impl ImageRequest {
             self.controls.len(),
             0..=most,
         )?;
-        let steered = [Family::Sd1, Family::Sd2, Family::Sdxl, Family::Flux];
-        if !self.controls.is_empty() && !steered.contains(&info.family) {
+        if !self.controls.is_empty() && !info.family.is_steered() {
             return Err(InvalidRequest::new(
                 FIELD,
                 "ControlNets are implemented for models with a UNet and for FLUX.1 only",

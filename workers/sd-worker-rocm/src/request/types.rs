@@ -80,6 +80,11 @@ impl ControlMode {
         })
     }
 
+    /// The names.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        Self::NAMES.iter().map(|(_, names)| names[0])
+    }
+
     /// Its name.
     pub fn label(self) -> &'static str {
         let found = Self::NAMES.iter().find(|(mode, _)| *mode == self);

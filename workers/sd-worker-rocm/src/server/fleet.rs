@@ -71,7 +71,7 @@ impl FleetWorker for ImageWorker {
     }
 
     fn answers_alone(path: &str) -> bool {
-        ALONE.contains(&path)
+        ALONE.contains(&path) || path.starts_with("/page/")
     }
 
     fn plain_name(name: &str) -> &str {

@@ -3,11 +3,12 @@
 //! | Module       | Routes                                                                                  |
 //! |--------------|-----------------------------------------------------------------------------------------|
 //! | [`jobs`]     | `/v1/jobs`: submit (rbee's operations), list, watch, stream, cancel, pictures           |
+//! | `choices`    | `/v1/choices`: the model's defaults, limits, and what requests may name                 |
 //! | [`pictures`] | `/v1/pictures/…`: single pictures for whoever has their address                         |
 //! | [`controls`] | `/controlnet/…`: what the web UI's extension lists                                      |
 //! | [`openai`]   | `/v1/images/generations` `edits` `variations`, `/v1/models`                             |
 //! | [`sdapi`]    | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                         |
-//! | [`page`]     | `/`: a page for people                                                                  |
+//! | `page`       | `/`: a page for people, and its files                                                   |
 //! | `devices`    | the devices that the model is on                                                        |
 //! | `keeper`     | jobs that go on after a restart; `saved_jobs` has their files                           |
 //! | `fleet`      | what is different where several models are served                                       |
@@ -16,6 +17,7 @@
 //! encodes, `served` tells the frame of the model's state and figures.
 
 pub mod answer;
+mod choices;
 mod control_folders;
 pub mod controls;
 mod devices;
@@ -28,7 +30,7 @@ mod keeper;
 pub mod loras;
 pub mod openai;
 mod openai_fields;
-pub mod page;
+mod page;
 pub mod pictures;
 pub mod request;
 mod saved_jobs;
@@ -133,6 +135,7 @@ impl Worker for ImageWorker {
         public.extend(pictures::routes());
         public.extend(sdapi::public_routes());
         let mut protected = jobs::routes();
+        protected.extend(choices::routes());
         protected.extend(openai::routes());
         protected.extend(videos::routes());
         protected.extend(sdapi::routes());

@@ -51,13 +51,16 @@ const NAMES: [(&str, &[&str], Method); 12] = [
     ("Lanczos", &["lanczos"], Method::Pixels(Filter::Lanczos)),
     ("Nearest", &["nearest"], Method::Pixels(Filter::Nearest)),
     // Stretched, as AUTOMATIC1111 does it.
-    ("None", &["none", ""], Method::Pixels(Filter::Lanczos)),
+    (Method::NONE, &["none", ""], Method::Pixels(Filter::Lanczos)),
     ("Bicubic", &["bicubic"], Method::Pixels(Filter::Bicubic)),
     ("Bilinear", &["bilinear"], Method::Pixels(Filter::Bilinear)),
     ("Box", &["box"], Method::Pixels(Filter::Box)),
 ];
 
 impl Method {
+    /// The name under which AUTOMATIC1111's "Extras" leave a picture as it is.
+    pub const NONE: &str = "None";
+
     /// Names of the ways that need no file.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMES.iter().map(|(name, ..)| *name)
@@ -67,6 +70,14 @@ impl Method {
     pub fn latent_names() -> impl Iterator<Item = &'static str> {
         let latent = NAMES.iter().filter(|row| matches!(row.2, Self::Latent(_)));
         latent.map(|(name, ..)| *name)
+    }
+
+    /// Names of the filters of pixels.
+    pub fn pixel_names() -> impl Iterator<Item = &'static str> {
+        let pixels = NAMES.iter().filter(|row| matches!(row.2, Self::Pixels(_)));
+        pixels
+            .map(|(name, ..)| *name)
+            .filter(|name| *name != Self::NONE)
     }
 
     /// The way of this name, if there is one that needs no file.

@@ -11,6 +11,7 @@ mod hashed;
 #[path = "../model/small.rs"]
 mod small;
 
+mod browser;
 mod control;
 mod crew;
 mod editing;
@@ -18,7 +19,7 @@ mod life;
 mod limits;
 mod openai;
 mod orchestrator;
-mod page;
+mod page_form;
 mod queue;
 mod saved;
 mod support;

@@ -29,15 +29,11 @@ const MAX_PICTURES: usize = 64;
 /// Pictures are made larger one after the other: each takes memory of the device that denoises, too.
 static TURN: Semaphore = Semaphore::const_new(1);
 
-/// What leaves pictures as they are.
-const NONE: &str = "None";
-
 /// Names of what makes pictures larger, the one that does nothing first.
 fn names(folders: &UpscalerFolders) -> Vec<String> {
-    let pixels = Method::names()
-        .filter(|name| *name != NONE && matches!(Method::known(name), Some(Method::Pixels(_))));
     let files = folders.list().into_iter().map(|(name, _)| name);
-    let all = std::iter::once(NONE).chain(pixels).map(str::to_string);
+    let all = std::iter::once(Method::NONE).chain(Method::pixel_names());
+    let all = all.map(str::to_string);
     all.chain(files).collect()
 }
 
@@ -198,7 +194,7 @@ impl Body {
 
 /// An upscaler by its name.
 fn upscaler(folders: &UpscalerFolders, field: &str, name: &str) -> Result<Option<How>, ApiError> {
-    if name.is_empty() || name.eq_ignore_ascii_case(NONE) {
+    if name.is_empty() || name.eq_ignore_ascii_case(Method::NONE) {
         return Ok(None);
     }
     match folders.find(name) {

@@ -1,0 +1,5 @@
+//! Packs the page.
+
+fn main() {
+    page_files::pack("src/server/page");
+}

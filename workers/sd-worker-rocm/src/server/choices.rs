@@ -1,0 +1,146 @@
+//! `/v1/choices`: what a client that lets people choose has to know of a model, in one answer.
+
+use super::{App, ImageWorker};
+use crate::editing::{Fill, Fit};
+use crate::info::{Family, Purpose};
+use crate::preprocess::Kind;
+use crate::request::ControlMode;
+use crate::sampling::{Sampler, Schedule};
+use crate::textual_inversion::Concept;
+use crate::upscale::Method;
+use crate::video::VideoFormat;
+use axum::Json;
+use serde_json::{json, Value};
+use worker::http::{blocking, ApiError};
+use worker::serve::{Model, Route};
+
+/// The routes.
+pub(super) fn routes() -> Vec<Route<ImageWorker>> {
+    vec![Route::get(
+        "/v1/choices",
+        "The model's defaults and limits, and what requests may name",
+        choices,
+    )]
+}
+
+async fn choices(Model(app): Model<App>) -> Result<Json<Value>, ApiError> {
+    let lists = app.clone();
+    // Folders are read.
+    let mut all = blocking(move || lists.lists()).await?;
+    for part in [app.model_facts(), app.most(), names()] {
+        if let (Value::Object(all), Value::Object(part)) = (&mut all, part) {
+            all.extend(part);
+        }
+    }
+    Ok(Json(all))
+}
+
+/// Names that are the same for all models.
+fn names() -> Value {
+    let samplers = Sampler::ALL.iter().map(
+        |sampler| json!({"name": sampler.label(), "schedule": sampler.default_schedule().label()}),
+    );
+    let schedules = Schedule::ALL.iter().map(|schedule| schedule.label());
+    let preprocessors = Kind::all().filter(|kind| !kind.needs_network());
+    let preprocessors = preprocessors.map(|kind| {
+        let thresholds = kind.thresholds().iter();
+        let thresholds = thresholds.map(|(name, usual, least, most)| {
+            json!({"name": name, "value": usual, "min": least, "max": most})
+        });
+        json!({"name": kind.name(), "thresholds": thresholds.collect::<Vec<_>>()})
+    });
+    json!({
+        "samplers": samplers.collect::<Vec<_>>(),
+        "schedules": schedules.collect::<Vec<_>>(),
+        "preprocessors": preprocessors.collect::<Vec<_>>(),
+        "resize_modes": Fit::names().collect::<Vec<_>>(),
+        "mask_fills": Fill::names().collect::<Vec<_>>(),
+        "control_modes": ControlMode::names().collect::<Vec<_>>(),
+        "latent_upscalers": Method::latent_names().collect::<Vec<_>>(),
+        "video_formats": VideoFormat::ALL.map(VideoFormat::extension),
+    })
+}
+
+impl App {
+    /// What the model is, takes and does if nothing is said.
+    fn model_facts(&self) -> Value {
+        let info = self.queue().info();
+        let defaults = &info.defaults;
+        let family = info.family;
+        let video = defaults.video.map(|video| {
+            json!({
+                "time_factor": video.time_factor, "frames": video.frames, "fps": video.fps,
+                "first": video.first.label(), "last": video.last.label(), "late": video.late,
+            })
+        });
+        json!({
+            "model": info.name,
+            "defaults": {
+                "width": defaults.width,
+                "height": defaults.height,
+                "steps": defaults.steps,
+                "guidance_scale": defaults.guidance,
+                "sampler": defaults.sampler.label(),
+                "schedule": defaults.schedule().label(),
+                "strength": defaults.strength,
+            },
+            "video": video,
+            "references": [info.references.start(), info.references.end()],
+            "inpainting": info.inpainting,
+            "takes": {
+                "picture": video.is_none(),
+                "text_alone": info.purpose == Purpose::Pictures,
+                "instructions": info.purpose == Purpose::Instructions,
+                "depth": info.purpose == Purpose::Depth,
+                "controls": family.is_steered(),
+                "ip_adapters": family.is_steered(),
+                "true_guidance": family.has_true_guidance(),
+                "attention_guidance": family.has_unet(),
+                "layer_guidance": family == Family::Sd3,
+                "told_sizes": family == Family::Sdxl,
+                "refiner": info.refined,
+                "highres": video.is_none(),
+            },
+        })
+    }
+
+    /// What is too much.
+    fn most(&self) -> Value {
+        let limits = &self.options().limits;
+        let (least, multiple) = limits.least_side(self.queue().info());
+        json!({"limits": {
+            "side": [least, limits.max_side],
+            "side_multiple": multiple,
+            "pixels": limits.max_pixels,
+            "steps": limits.max_steps,
+            "batch": limits.max_batch,
+            "guidance": limits.max_guidance,
+            "loras": limits.max_loras,
+            "controls": limits.max_controls,
+            "frames": limits.max_frames,
+        }})
+    }
+
+    /// What the operator's folders and files have.
+    fn lists(&self) -> Value {
+        let options = self.options();
+        let firsts = |list: Vec<(String, std::path::PathBuf)>| -> Vec<String> {
+            list.into_iter().map(|(name, _)| name).collect()
+        };
+        let styles = options.library.styles.list().iter().map(|style| {
+            json!({"name": style.name, "prompt": style.prompt, "negative_prompt": style.negative_prompt})
+        });
+        // A file that went away since the start is no reason to tell nothing else.
+        let embeddings = Concept::open_all(&options.embeddings).unwrap_or_default();
+        let words = embeddings.into_iter().map(|concept| concept.word);
+        let networks = firsts(options.upscalers.list());
+        json!({
+            "loras": firsts(options.loras.list()),
+            "controls": firsts(options.controls.list()),
+            "upscalers": Method::pixel_names().map(String::from).chain(networks).collect::<Vec<_>>(),
+            "styles": styles.collect::<Vec<_>>(),
+            "wildcards": options.library.wildcards.list(),
+            "embeddings": words.collect::<Vec<_>>(),
+        })
+    }
+}

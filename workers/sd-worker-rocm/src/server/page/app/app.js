@@ -1,0 +1,144 @@
+// Puts the page together: the server, the request that is edited, the panes.
+//
+// Everything that shows something gets `context`:
+//
+// request.fields           what is asked for besides what is the model's, by the names of `/v1/jobs`; not to be changed in
+//                          place; pictures are blobs
+// request.update(fields)   sets fields; null and undefined take one out. `replace(fields)` takes all others out
+// request.subscribe(f)     f(names) after each change; gives a function that ends it
+// request.build()          promise of the whole body of a job of the open pane, pictures as blobs: change it, submit it
+// backend.choices          `GET /v1/choices` of the model that is chosen; null before it is known
+// backend.models           names of models; the request's field `model` chooses
+// backend.problem          what keeps the server from answering, or ""
+// backend.subscribe(n, f)  n is "choices", "state" (of the server) or "job": f(job)
+// backend.submit(body)     promise of a job; throws ServerError with message, status and param if it is refused
+// backend.follow(id, body) a job of which the id is known; job.ended is a promise of the job when nothing more happens
+// backend.cancel(id), list(), get(path), post(path, json), blob(url)
+// sendTo(picture, where)   promise; where: text, image, inpaint, upscale, preprocess, control, reference, info
+// canSend(where)           whether there is such a place now
+// generate()               promise of the open pane's job, or null if it was refused, which the form shows
+// open(pane)               opens a pane
+//
+// A job is { id, fields, state, position, step, total, secondsLeft, preview, error, images, created, ended }, a picture
+// { url, videoUrl, seed, parameters, job, index } or { blob, parameters }.
+import { Backend } from "./backend.js";
+import { $, make } from "./dom.js";
+import { Form } from "./form/form.js";
+import { iconButton } from "./icons.js";
+import { askForKey } from "./key-dialog.js";
+import { Request } from "./request.js";
+import { Results } from "./results.js";
+import { Run } from "./run.js";
+import { Sender } from "./send.js";
+import { Source } from "./source.js";
+import { Tabs } from "./tabs.js";
+import { setTheme, theme, THEMES } from "./theme.js";
+
+// Panes that are a form with something to start from, and when a model has them.
+const FORMS = [
+  { id: "text", label: "Text to image", has: () => true },
+  { id: "image", label: "Image to image", has: ({ takes }) => takes.picture },
+];
+
+// Panes of their own: `mount(element, context)` fills them.
+const PANES = [];
+
+const backend = new Backend({ keyWanted: (reason) => askForKey(reason, () => backend.watch()) });
+const request = new Request();
+const sender = new Sender();
+const context = {
+  request,
+  backend,
+  sendTo: (picture, where) => sender.send(picture, where),
+  canSend: (where) => sender.has(where),
+  addPlace: (where, take) => sender.add(where, take),
+  generate: () => run.generate(),
+  open: (pane) => tabs.open(pane),
+};
+
+const form = new Form(context);
+const run = new Run(context, {
+  refused: (error) => (error.status === 401 ? askForKey(error.message, () => backend.watch()) : form.refuse(error)),
+  submitted: (job) => results.add(job),
+});
+context.run = run;
+const source = new Source(context);
+const results = new Results(context);
+
+// The form's pane that was open last: what panes without a form submit, too.
+let formPane = FORMS[0].id;
+const tabs = new Tabs((pane) => {
+  if (!FORMS.some(({ id }) => id === pane)) return;
+  formPane = pane;
+  form.showPane(pane);
+  source.show(pane);
+});
+
+request.compose(() => source.compose(formPane));
+
+for (const { id, label } of FORMS) tabs.add(id, label, $("pane-create"));
+for (const { id, label, mount } of PANES) {
+  const section = make("section", { id: `pane-${id}` });
+  $("panes").append(section);
+  tabs.add(id, label, section);
+  mount(section, context);
+}
+for (const name of ["image"]) {
+  sender.add(name, async (blob) => {
+    tabs.open(name);
+    await source.set(name, blob);
+  });
+}
+
+// The head -----------------------------------------------------------------------------------------
+
+const showHead = () => {
+  const { choices, models } = backend;
+  const isChoice = models.length > 1;
+  $("models").hidden = !isChoice;
+  $("model").hidden = isChoice;
+  $("model").textContent = choices?.model ?? "";
+  $("models").replaceChildren(...models.map((name) => make("option", { value: name }, name)));
+  if (isChoice) $("models").value = request.fields.model ?? models[0];
+  $("device").textContent = backend.device;
+  document.title = choices ? `${choices.model} – pictures` : "Pictures";
+};
+
+const showState = () => {
+  $("state").textContent = backend.problem;
+  $("go").disabled = backend.choices === null;
+};
+
+$("models").addEventListener("change", async () => {
+  request.update({ model: $("models").value });
+  await backend.choose($("models").value);
+});
+
+const nextTheme = () => THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length];
+const themeButton = iconButton("system", "Light, dark, or as the system has it", () => {
+  setTheme(nextTheme());
+  themeButton.title = `Colours: ${theme()}`;
+});
+$("tools").append(themeButton);
+
+backend.subscribe("choices", () => {
+  showHead();
+  form.build();
+  for (const { id, has } of FORMS) tabs.offer(id, has(backend.choices));
+  showState();
+});
+backend.subscribe("state", showState);
+backend.subscribe("job", () => {
+  $("cancel").disabled = run.open.length === 0;
+});
+
+$("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  run.generate();
+});
+$("cancel").addEventListener("click", () => run.cancel());
+
+showState();
+tabs.start();
+await backend.choose(request.fields.model);
+await backend.watch();

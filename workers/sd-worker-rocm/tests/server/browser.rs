@@ -1,0 +1,218 @@
+//! A headless Chromium with the page, driven over the WebDriver protocol as a person uses it.
+
+use crate::support::Server;
+use serde_json::{json, Value};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The name under which WebDriver passes elements.
+const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
+
+/// A browser with one page.
+pub struct Browser {
+    driver: Child,
+    address: String,
+    session: String,
+}
+
+impl Browser {
+    pub fn start() -> Self {
+        Self::sized(1200, 900)
+    }
+
+    /// With a window of this size; a narrow one has a finger instead of a mouse.
+    pub fn sized(width: usize, height: usize) -> Self {
+        let mut driver = Command::new("chromedriver")
+            .arg("--port=0")
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("chromedriver (Debian: chromium-driver)");
+        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
+        let port = loop {
+            let line = lines.next().expect("chromedriver tells its port").unwrap();
+            if let Some((_, port)) = line.split_once("successfully on port ") {
+                break port.trim_end_matches('.').to_string();
+            }
+        };
+        // Whatever else it says must not fill the pipe.
+        std::thread::spawn(move || lines.for_each(drop));
+        let mut browser = Self {
+            driver,
+            address: format!("127.0.0.1:{port}"),
+            session: String::new(),
+        };
+        let mut options = json!({"args": [
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-dev-shm-usage",
+            format!("--window-size={width},{height}"),
+        ]});
+        // Windows have a least width; a phone's screen is emulated.
+        if width < 500 {
+            let screen = json!({"width": width, "height": height, "pixelRatio": 1, "touch": true});
+            options["mobileEmulation"] = json!({"deviceMetrics": screen});
+        }
+        let capabilities = json!({"capabilities": {"alwaysMatch": {
+            "goog:chromeOptions": options,
+            "goog:loggingPrefs": {"browser": "ALL"},
+        }}});
+        let session = browser.ask("POST", "/session", &capabilities);
+        browser.session = session["sessionId"]
+            .as_str()
+            .expect("a session")
+            .to_string();
+        browser
+    }
+
+    /// The `value` of the driver's answer.
+    fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        let body = body.to_string();
+        write!(
+            stream,
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            body.len()
+        )
+        .unwrap();
+        // The driver keeps connections open: the length says where the answer ends.
+        let mut reader = BufReader::new(stream);
+        let mut length = 0;
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).unwrap();
+            let line = line.trim().to_lowercase();
+            if let Some(bytes) = line.strip_prefix("content-length:") {
+                length = bytes.trim().parse().unwrap();
+            }
+            if line.is_empty() {
+                break;
+            }
+        }
+        let mut answer = vec![0; length];
+        reader.read_exact(&mut answer).unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert!(answer["value"]["error"].is_null(), "{answer}");
+        answer["value"].clone()
+    }
+
+    /// The same, of this session.
+    fn post(&self, path: &str, body: &Value) -> Value {
+        self.ask("POST", &format!("/session/{}{path}", self.session), body)
+    }
+
+    pub fn open(&self, url: &str) {
+        self.post("/url", &json!({"url": url}));
+    }
+
+    /// Opens the page and waits until it knows the model.
+    pub fn visit(&self, server: &Server) {
+        self.open(&format!("http://{}/", server.address));
+        self.wait_for("document.querySelector('[name=steps]')");
+    }
+
+    /// The value of a script.
+    pub fn run(&self, script: &str) -> Value {
+        self.post("/execute/sync", &json!({"script": script, "args": []}))
+    }
+
+    /// The value of an expression.
+    pub fn value(&self, expression: &str) -> Value {
+        self.run(&format!("return {expression}"))
+    }
+
+    pub fn wait_for(&self, condition: &str) {
+        let start = Instant::now();
+        while self.value(&format!("Boolean({condition})")) != json!(true) {
+            let text = self.value("document.body.innerText");
+            assert!(
+                start.elapsed() < Duration::from_secs(30),
+                "{condition}; the page says {text}; {}",
+                self.complaints()
+            );
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// What the browser has to say against the page: errors of scripts, what its policy forbids. Requests that the server
+    /// refuses are no fault of the page.
+    pub fn complaints(&self) -> Value {
+        let mut log = self.post("/se/log", &json!({"type": "browser"}));
+        if let Some(lines) = log.as_array_mut() {
+            lines.retain(|line| line["source"] != "network");
+        }
+        log
+    }
+
+    fn find(&self, selector: &str) -> String {
+        let by = json!({"using": "css selector", "value": selector});
+        let found = self.post("/element", &by);
+        found[ELEMENT].as_str().expect("an element").to_string()
+    }
+
+    /// Clicks the first element that fits.
+    pub fn click(&self, selector: &str) {
+        let element = self.find(selector);
+        self.post(&format!("/element/{element}/click"), &json!({}));
+    }
+
+    /// Types into a field, behind what it has; into one of files, their paths.
+    pub fn keys(&self, selector: &str, text: &str) {
+        let element = self.find(selector);
+        let path = format!("/element/{element}/value");
+        self.post(&path, &json!({"text": text}));
+    }
+
+    /// Types into an empty field.
+    pub fn fill(&self, selector: &str, text: &str) {
+        let element = self.find(selector);
+        self.post(&format!("/element/{element}/clear"), &json!({}));
+        self.keys(selector, text);
+    }
+
+    /// Chooses from a list by value.
+    pub fn choose(&self, selector: &str, value: &str) {
+        let (selector, value) = (json!(selector), json!(value));
+        self.run(&format!(
+            "const list = document.querySelector({selector}); list.value = {value};
+             if (list.value !== {value}) throw new Error('no such choice');
+             list.dispatchEvent(new Event('change', {{bubbles: true}}));"
+        ));
+    }
+
+    /// Draws a line over an element with a `mouse`, `pen` or `touch`, between points in shares of its sides.
+    pub fn draw(&self, selector: &str, pointer: &str, points: &[(f64, f64)]) {
+        let box_of = format!(
+            "(() => {{ const e = document.querySelector({}); e.scrollIntoView({{block: 'center'}}); const b = e.getBoundingClientRect(); return [b.left, b.top, b.width, b.height]; }})()",
+            json!(selector)
+        );
+        let bounds: Vec<f64> = serde_json::from_value(self.value(&box_of)).unwrap();
+        let at = |(x, y): (f64, f64)| {
+            json!({
+                "type": "pointerMove", "duration": 20, "origin": "viewport",
+                "x": (bounds[0] + x * bounds[2]) as i64, "y": (bounds[1] + y * bounds[3]) as i64,
+            })
+        };
+        let mut actions = vec![at(points[0]), json!({"type": "pointerDown", "button": 0})];
+        actions.extend(points[1..].iter().map(|point| at(*point)));
+        actions.push(json!({"type": "pointerUp", "button": 0}));
+        let pointer = json!({
+            "type": "pointer", "id": pointer, "parameters": {"pointerType": pointer}, "actions": actions,
+        });
+        self.post("/actions", &json!({"actions": [pointer]}));
+    }
+}
+
+impl Drop for Browser {
+    fn drop(&mut self) {
+        // The browser ends with its driver.
+        let _ = self.driver.kill();
+        let _ = self.driver.wait();
+    }
+}
