@@ -232,6 +232,10 @@ pub struct RequestArgs {
     #[arg(long, value_name = "TEXT")]
     hr_negative_prompt: Option<String>,
 
+    /// Seed of the second pass's noise; --seed unless given.
+    #[arg(long, value_name = "N")]
+    hr_seed: Option<u64>,
+
     /// How --init-image comes to the size: stretch, crop, fill (bands that repeat its edge) or latent.
     #[arg(long, default_value = "stretch", value_parser = Fit::from_name, value_name = "NAME")]
     resize_mode: Fit,
@@ -476,6 +480,7 @@ impl RequestArgs {
             guidance: self.hr_guidance,
             prompt: self.hr_prompt.clone(),
             negative_prompt: self.hr_negative_prompt.clone(),
+            seed: self.hr_seed,
         };
         (fields != HighresFields::default()).then_some(fields)
     }

@@ -45,7 +45,7 @@ impl Pipeline {
         let Some(first) = first else {
             return Ok(None);
         };
-        let done = first.steps;
+        let (done, seeds) = (first.steps, first.seeds);
         let mut stop = || progress(tell(Stage::Denoise, done, done + after));
         let Some(second) = self.between(highres, &first.latents, &mut stop)? else {
             return Ok(None);
@@ -60,6 +60,7 @@ impl Pipeline {
         let drawn = self.pass(other, &again, Some(second), timings, &mut told)?;
         Ok(drawn.map(|drawn| Drawn {
             steps: done + drawn.steps,
+            seeds,
             ..drawn
         }))
     }

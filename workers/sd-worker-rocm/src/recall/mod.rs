@@ -5,7 +5,7 @@
 //! | `web_ui`   | the parameters text of AUTOMATIC1111's web UI, and ours                                  |
 //! | `comfy`    | the graph that ComfyUI puts into its PNG files                                           |
 
-mod comfy;
+pub(crate) mod comfy;
 mod web_ui;
 
 use crate::image_io;
@@ -40,6 +40,11 @@ impl Recalled {
         }
     }
 
+    /// Reads the text of a picture of AUTOMATIC1111's web UI, or of ours.
+    pub fn of_text(text: &str, upscaler: &dyn Fn(&str) -> Result<Method>) -> Self {
+        web_ui::read(text, upscaler)
+    }
+
     fn leave_out(&mut self, name: impl Into<String>) {
         let name = name.into();
         if !self.left_out.contains(&name) {
@@ -71,6 +76,9 @@ impl RequestFields {
         self.rng = self.rng.or(other.rng);
         self.clip_skip = self.clip_skip.or(other.clip_skip);
         self.eta = self.eta.or(other.eta);
+        self.wording.scheduled = self.wording.scheduled.or(other.wording.scheduled);
+        let least = &mut self.tuning.guidance.guidance_min_sigma;
+        *least = least.or(other.tuning.guidance.guidance_min_sigma);
         self.highres = self.highres.or(other.highres);
         if self.noise == NoiseChange::default() {
             self.noise = other.noise;

@@ -76,12 +76,14 @@ pub(super) fn read(text: &str, upscaler: &dyn Fn(&str) -> worker::Result<Method>
                 fields.noise.from_size.is_some()
             }
             "ENSD" => number(&mut fields.noise.step_seed_delta, value),
+            "NGMS" => taken(&mut fields.tuning.guidance.guidance_min_sigma, value),
             "Denoising strength" => taken(&mut strength, value),
             "Hires upscale" => taken(&mut highres.scale, value),
             "Hires resize" => sides(value).is_some_and(|(width, height)| {
                 (highres.width, highres.height) = (Some(width), Some(height));
                 true
             }),
+            "Hires seed" => taken(&mut highres.seed, value),
             "Hires steps" => taken(&mut highres.steps, value),
             "Hires upscaler" => upscaler(value).is_ok_and(|method| {
                 highres.method = Some(method);

@@ -41,6 +41,8 @@ pub struct Highres {
     pub negative_prompt: String,
     /// LoRAs.
     pub loras: Vec<Lora>,
+    /// Seed of its noise for the first picture; `None` is the first pass's.
+    pub seed: Option<u64>,
 }
 
 /// What a client said of a second pass. What is left open is the first one's.
@@ -68,6 +70,8 @@ pub struct HighresFields {
     pub prompt: Option<String>,
     /// What to keep away from; empty is the first pass's.
     pub negative_prompt: Option<String>,
+    /// Seed of its noise for the first picture.
+    pub seed: Option<u64>,
 }
 
 impl HighresFields {
@@ -132,6 +136,7 @@ impl HighresFields {
             negative_prompt: text(self.negative_prompt)
                 .unwrap_or_else(|| first.negative_prompt.clone()),
             loras,
+            seed: self.seed,
         })
     }
 }
@@ -149,6 +154,7 @@ impl Highres {
             prompt: self.prompt.clone(),
             negative_prompt: self.negative_prompt.clone(),
             loras: self.loras.clone(),
+            seed: self.seed.unwrap_or(first.seed),
             highres: None,
             ..first.clone()
         }
@@ -196,6 +202,9 @@ impl Highres {
             settings.push(("Hires steps", self.steps.to_string()));
         }
         settings.push(("Hires upscaler", self.method.label()));
+        if let Some(seed) = self.seed.filter(|seed| *seed != first.seed) {
+            settings.push(("Hires seed", seed.to_string()));
+        }
         if self.sampler != first.sampler {
             settings.push(("Hires sampler", self.sampler.label().to_string()));
         }

@@ -22,6 +22,8 @@ pub(super) struct HighresBody {
     guidance_scale: Option<f64>,
     prompt: Option<String>,
     negative_prompt: Option<String>,
+    /// Of its noise; the first pass's if left out.
+    seed: Option<u64>,
 }
 
 impl HighresBody {
@@ -44,6 +46,7 @@ impl HighresBody {
             guidance: self.guidance_scale,
             prompt: self.prompt,
             negative_prompt: self.negative_prompt,
+            seed: self.seed,
         })
     }
 }

@@ -1,0 +1,770 @@
+//! What a graph of standard nodes asks for: the request around its sampler, and what lies before and behind.
+
+use super::graph::{link, Graph, Node, MOST_LINKS};
+use crate::editing::Fit;
+use crate::lora::Lora;
+use crate::request::seed::given_seed;
+use crate::request::{HighresFields, RequestFields};
+use crate::rng::RngKind;
+use crate::sampling::{Sampler, Schedule};
+use crate::upscale::Method;
+use serde_json::Value;
+
+/// Nodes that make latents of noise.
+pub(crate) const SAMPLERS: [&str; 3] = ["KSampler", "KSamplerAdvanced", "SamplerCustomAdvanced"];
+/// Nodes for whose pictures a graph is there.
+pub(crate) const OUTPUTS: [&str; 2] = ["SaveImage", "PreviewImage"];
+/// Nodes that only load, decode or show: what they do is the model's own or makes no difference.
+const WITHOUT_EFFECT: [&str; 14] = [
+    "CheckpointLoaderSimple",
+    "UNETLoader",
+    "CLIPLoader",
+    "DualCLIPLoader",
+    "TripleCLIPLoader",
+    "VAELoader",
+    "VAEDecode",
+    "VAEDecodeTiled",
+    "SaveImage",
+    "PreviewImage",
+    "UpscaleModelLoader",
+    "ControlNetLoader",
+    "KSamplerSelect",
+    "BasicScheduler",
+];
+/// How latents are enlarged, by ComfyUI's names and ours.
+const ENLARGERS: [(&str, &str); 3] = [
+    ("nearest-exact", "Latent (nearest-exact)"),
+    ("bilinear", "Latent"),
+    ("bicubic", "Latent (bicubic)"),
+];
+
+/// Something of a node that the request does not have.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Told {
+    /// The node.
+    pub(crate) node: String,
+    /// What of it, with its class.
+    pub(crate) what: String,
+}
+
+/// A picture that a node loads.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Loaded {
+    pub(crate) node: String,
+    pub(crate) name: String,
+}
+
+/// What of a loaded picture is a mask.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Mask {
+    pub(crate) picture: Loaded,
+    pub(crate) channel: Channel,
+    pub(crate) inverted: bool,
+}
+
+/// A channel; of opacity its opposite is the mask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Channel {
+    Red,
+    Green,
+    Blue,
+    Opacity,
+}
+
+/// A picture to start from.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Start {
+    pub(crate) picture: Loaded,
+    /// Width, height and how it comes to them; its own size otherwise.
+    pub(crate) scaled: Option<(usize, usize, Fit)>,
+    pub(crate) mask: Option<Mask>,
+    /// What is under the mask is grey, which is so many pixels larger.
+    pub(crate) grey: Option<usize>,
+}
+
+/// A ControlNet.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct ControlNet {
+    pub(crate) node: String,
+    pub(crate) model: String,
+    pub(crate) picture: Loaded,
+    pub(crate) strength: f64,
+    pub(crate) between: (f64, f64),
+}
+
+/// A node for whose pictures the graph is there.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Output {
+    pub(crate) node: String,
+    /// Upscalers that the pictures go through, the first one first.
+    pub(crate) upscalers: Vec<String>,
+}
+
+/// What a graph asks for.
+#[derive(Debug, Default)]
+pub(crate) struct Recipe {
+    /// The request, without pictures.
+    pub(crate) fields: RequestFields,
+    /// The sampler.
+    pub(crate) sampler: String,
+    /// Share of the steps of a run from a picture.
+    pub(crate) strength: f64,
+    pub(crate) start: Option<Start>,
+    pub(crate) controls: Vec<ControlNet>,
+    /// Of these samplers.
+    pub(crate) outputs: Vec<Output>,
+    /// What the request does not have.
+    pub(crate) told: Vec<Told>,
+}
+
+/// Where latents come from.
+enum Latents<'a> {
+    Nothing,
+    Picture,
+    /// Another sampler, enlarged.
+    Sampler(Node<'a>, HighresFields),
+}
+
+impl Recipe {
+    /// Reads a graph.
+    ///
+    /// # Errors
+    /// Says why it cannot be: it has no sampler, or several of which none is the last.
+    pub(crate) fn read(graph: &mut Graph) -> Result<Self, String> {
+        let samplers: Vec<Node> = graph.nodes().filter(|node| is_sampler(node)).collect();
+        let before: Vec<&str> = (samplers.iter())
+            .filter_map(|sampler| Some(before(graph, *sampler)?.id))
+            .collect();
+        let mut last = samplers.iter().filter(|node| !before.contains(&node.id));
+        let (Some(last), None) = (last.next(), last.next()) else {
+            return Err(format!(
+                "has {} samplers of which {} are the last; graphs with one such are read",
+                samplers.len(),
+                samplers.len() - before.len()
+            ));
+        };
+        let mut recipe = Self::default();
+        recipe.sampler(graph, *last, true);
+        recipe.outputs(graph, *last);
+        recipe.unread(graph);
+        Ok(recipe)
+    }
+
+    fn tell(&mut self, node: &Node, what: &str) {
+        let what = match what {
+            "" => format!("{} (node {})", node.class, node.id),
+            what => format!("{} (node {}): {what}", node.class, node.id),
+        };
+        let node = node.id.to_string();
+        let told = Told { node, what };
+        if !self.told.contains(&told) {
+            self.told.push(told);
+        }
+    }
+
+    /// Tells of nodes that nothing was read of.
+    fn unread(&mut self, graph: &Graph) {
+        let nodes = graph.nodes();
+        let left: Vec<Node> = nodes
+            .filter(|node| !graph.has_read(node) && !WITHOUT_EFFECT.contains(&node.class))
+            .collect();
+        for node in left {
+            self.tell(&node, "");
+        }
+    }
+
+    /// A sampler and what it depends on; a second pass is only the last one's.
+    fn sampler<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>, is_last: bool) {
+        graph.take(node.id);
+        self.sampler = node.id.to_string();
+        self.strength = 1.0;
+        // ComfyUI draws noise on the processor, by PyTorch's numbers; its prompts are not scheduled.
+        self.fields.rng = Some(RngKind::TorchCpu);
+        self.fields.wording.scheduled = Some(false);
+        match node.class {
+            "SamplerCustomAdvanced" => self.custom(graph, node),
+            _ => self.plain(graph, node),
+        }
+        match self.latents(graph, node) {
+            Latents::Nothing if self.strength < 1.0 => {
+                self.tell(&node, "denoise below 1 without a picture to start from");
+            }
+            Latents::Nothing | Latents::Picture => {}
+            Latents::Sampler(first, highres) if is_last => self.second(graph, first, highres),
+            Latents::Sampler(..) => self.tell(&node, "a third pass"),
+        }
+    }
+
+    /// A sampler with all inputs of its own.
+    fn plain<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        self.seed(graph, node);
+        self.method(graph, node);
+        self.schedule(graph, node);
+        self.fields.guidance = graph.number(node, "cfg");
+        self.prompts(graph, node);
+        self.model(graph, node);
+        if node.class == "KSamplerAdvanced" {
+            self.part(graph, node);
+        }
+    }
+
+    /// The steps of a run that a sampler does.
+    fn part<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        let steps = self.fields.steps.unwrap_or(0);
+        let first = graph.count(node, "start_at_step").unwrap_or(0);
+        let end = graph.count(node, "end_at_step").unwrap_or(steps);
+        if graph.text(node, "add_noise") == Some("disable") {
+            self.tell(&node, "add_noise: disable");
+        }
+        if graph.text(node, "return_with_leftover_noise") == Some("enable") && end < steps {
+            self.tell(&node, "return_with_leftover_noise: enable");
+        }
+        if end < steps {
+            self.tell(&node, "end_at_step before the last step");
+        }
+        match first {
+            0 => {}
+            first if first < steps => {
+                self.strength = (steps - first) as f64 / steps as f64;
+            }
+            _ => self.tell(&node, "start_at_step behind the last step"),
+        }
+    }
+
+    /// A sampler whose parts are nodes of their own.
+    fn custom<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        let mut part = |graph: &mut Graph<'a>, name, classes: &[&str]| {
+            let found = graph.linked(node, name).map(|(part, _)| part);
+            let found = found.filter(|part| {
+                let known = classes.contains(&part.class);
+                if !known {
+                    self.tell(part, "");
+                }
+                known
+            });
+            found
+        };
+        let noise = part(graph, "noise", &["RandomNoise"]);
+        let method = part(graph, "sampler", &["KSamplerSelect"]);
+        let sigmas = part(graph, "sigmas", &["BasicScheduler"]);
+        let guider = part(graph, "guider", &["BasicGuider", "CFGGuider"]);
+        if let Some(noise) = noise {
+            self.seed(graph, noise);
+        }
+        if let Some(method) = method {
+            self.method(graph, method);
+        }
+        if let Some(sigmas) = sigmas {
+            self.schedule(graph, sigmas);
+        }
+        if let Some(guider) = guider {
+            let guidance = graph.number(guider, "cfg");
+            self.prompts(graph, guider);
+            self.fields.guidance = guidance.or(self.fields.guidance);
+            self.model(graph, guider);
+        }
+    }
+
+    fn seed<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        let names = ["seed", "noise_seed"];
+        let name = names
+            .into_iter()
+            .find(|name| node.inputs.contains_key(*name));
+        let seed = name.and_then(|name| graph.value(node, name));
+        self.fields.seed =
+            seed.and_then(|seed| seed.as_u64().or_else(|| given_seed(seed.as_i64())));
+    }
+
+    fn method<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        match graph.text(node, "sampler_name") {
+            Some(name) if Sampler::from_name(name).is_ok() => {
+                self.fields.sampler = Some(name.to_string());
+            }
+            Some(name) => self.tell(&node, &format!("sampler {name}")),
+            None => {}
+        }
+    }
+
+    fn schedule<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        let steps = graph.count(node, "steps");
+        self.fields.steps = steps;
+        // What ComfyUI calls normal is the plain schedule.
+        let name = graph.text(node, "scheduler");
+        let name = name.map(|name| if name == "normal" { "discrete" } else { name });
+        match name {
+            Some(name) if Schedule::from_name(name).is_ok() => {
+                self.fields.schedule = Some(name.to_string());
+            }
+            Some(name) => self.tell(&node, &format!("scheduler {name}")),
+            None => {}
+        }
+        let denoise = graph.number(node, "denoise").unwrap_or(1.0);
+        if let Some(steps) = steps.filter(|_| denoise < 1.0) {
+            // These are the last steps of a longer run.
+            let whole = steps as f64 / denoise.max(1e-4);
+            self.fields.steps = Some(whole as usize);
+            self.strength = steps as f64 / (whole as usize).max(1) as f64;
+        }
+    }
+
+    fn prompts<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        let mut lead = Vec::new();
+        let names = ["positive", "conditioning"].into_iter();
+        let mut names = names.filter(|name| node.inputs.contains_key(*name));
+        let prompt = names
+            .next()
+            .and_then(|name| self.prompt(graph, node, name, &mut lead));
+        self.fields.prompt = prompt.unwrap_or_default();
+        let mut against = Vec::new();
+        self.fields.negative_prompt = self.prompt(graph, node, "negative", &mut against);
+        let has_negative = node.inputs.contains_key("negative");
+        for control in &lead {
+            let applied = graph.node(&control.node);
+            let advanced = applied.filter(|applied| applied.class == "ControlNetApplyAdvanced");
+            let both = against.iter().any(|other| other.node == control.node);
+            if let Some(applied) = advanced.filter(|_| has_negative && !both) {
+                self.tell(&applied, "it is for one of the prompts only");
+            }
+        }
+        for control in &against {
+            let both = lead.iter().any(|other| other.node == control.node);
+            if let Some(applied) = graph.node(&control.node).filter(|_| !both) {
+                self.tell(&applied, "it is for the negative prompt only");
+            }
+        }
+        self.controls = lead;
+    }
+
+    /// The text that conditions come from, and the ControlNets on the way; what else lies between is told.
+    fn prompt<'a>(
+        &mut self,
+        graph: &mut Graph<'a>,
+        node: Node<'a>,
+        input: &str,
+        controls: &mut Vec<ControlNet>,
+    ) -> Option<String> {
+        let (mut node, mut output) = graph.linked(node, input)?;
+        for _ in 0..MOST_LINKS {
+            match node.class {
+                "CLIPTextEncode" => {
+                    self.encoder(graph, node);
+                    return graph.text(node, "text").map(plain_words);
+                }
+                "CLIPTextEncodeFlux" => {
+                    self.encoder(graph, node);
+                    self.fields.guidance = graph.number(node, "guidance");
+                    return self.same_text(graph, node, ["t5xxl", "clip_l"]);
+                }
+                "CLIPTextEncodeSDXL" => {
+                    self.encoder(graph, node);
+                    self.sizes(graph, node);
+                    return self.same_text(graph, node, ["text_g", "text_l"]);
+                }
+                "FluxGuidance" => self.fields.guidance = graph.number(node, "guidance"),
+                "ConditioningZeroOut" => return Some(String::new()),
+                "ControlNetApply" | "ControlNetApplyAdvanced" => {
+                    if let Some(control) = self.control(graph, node) {
+                        controls.insert(0, control);
+                    }
+                }
+                "InpaintModelConditioning" => {}
+                _ => self.tell(&node, ""),
+            }
+            let next = match output {
+                1 => ["negative", "conditioning", "conditioning_1"],
+                _ => ["positive", "conditioning", "conditioning_1"],
+            };
+            let next = next
+                .into_iter()
+                .find(|name| node.inputs.contains_key(*name))?;
+            (node, output) = graph.linked(node, next)?;
+        }
+        None
+    }
+
+    /// One text for several encoders.
+    fn same_text<'a>(
+        &mut self,
+        graph: &mut Graph<'a>,
+        node: Node<'a>,
+        [first, second]: [&str; 2],
+    ) -> Option<String> {
+        let text = graph.text(node, first);
+        let other = graph.text(node, second);
+        if other.is_some_and(|other| !other.trim().is_empty() && Some(other) != text) {
+            self.tell(&node, &format!("{second} is another text than {first}"));
+        }
+        text.map(plain_words)
+    }
+
+    /// What Stable Diffusion XL is told besides.
+    fn sizes<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        let mut pair = |x: &str, y: &str| graph.count(node, x).zip(graph.count(node, y));
+        let micro = &mut self.fields.micro;
+        micro.original_size = pair("width", "height");
+        micro.crop = pair("crop_w", "crop_h").unwrap_or_default();
+        micro.target_size = pair("target_width", "target_height");
+    }
+
+    /// The text encoders: how many of their layers, and the LoRAs that are merged into them.
+    fn encoder<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        let mut node = graph.linked(node, "clip").map(|(node, _)| node);
+        for _ in 0..MOST_LINKS {
+            let Some(at) = node else { return };
+            match at.class {
+                "CLIPSetLastLayer" => {
+                    let layer = graph.value(at, "stop_at_clip_layer");
+                    let layer = layer.and_then(Value::as_i64);
+                    self.fields.clip_skip = layer.and_then(|layer| usize::try_from(-layer).ok());
+                }
+                "LoraLoader" => {}
+                class if WITHOUT_EFFECT.contains(&class) => return,
+                _ => self.tell(&at, ""),
+            }
+            node = graph.linked(at, "clip").map(|(node, _)| node);
+        }
+    }
+
+    fn control<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) -> Option<ControlNet> {
+        let loader = graph.linked(node, "control_net").map(|(loader, _)| loader);
+        let name = loader.and_then(|loader| graph.text(loader, "control_net_name"));
+        let picture = self
+            .picture(graph, node, "image")
+            .map(|(picture, _)| picture);
+        let (Some(name), Some(picture)) = (name, picture) else {
+            self.tell(&node, "");
+            return None;
+        };
+        Some(ControlNet {
+            node: node.id.to_string(),
+            model: stem(name).to_string(),
+            picture,
+            strength: graph.number(node, "strength").unwrap_or(1.0),
+            between: (
+                graph.number(node, "start_percent").unwrap_or(0.0),
+                graph.number(node, "end_percent").unwrap_or(1.0),
+            ),
+        })
+    }
+
+    /// What lies between a sampler and its model: LoRAs, shifts.
+    fn model<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        let Some((mut node, _)) = graph.linked(node, "model") else {
+            return;
+        };
+        for _ in 0..MOST_LINKS {
+            match node.class {
+                "LoraLoader" | "LoraLoaderModelOnly" => {
+                    let name = graph.text(node, "lora_name");
+                    let strength = graph.number(node, "strength_model");
+                    let (Some(name), Some(strength)) = (name, strength) else {
+                        self.tell(&node, "");
+                        return;
+                    };
+                    let mut lora = Lora::new(stem(name), strength);
+                    lora.text_strength = match node.class {
+                        "LoraLoader" => graph.number(node, "strength_clip"),
+                        _ => Some(0.0),
+                    };
+                    self.fields.loras.insert(0, lora);
+                }
+                "RescaleCFG" => self.fields.guidance_rescale = graph.number(node, "multiplier"),
+                class if WITHOUT_EFFECT.contains(&class) => return,
+                _ => self.tell(&node, ""),
+            }
+            match graph.linked(node, "model") {
+                Some((next, _)) => node = next,
+                None => return,
+            }
+        }
+    }
+
+    /// The latents that are started from.
+    fn latents<'a>(&mut self, graph: &mut Graph<'a>, sampler: Node<'a>) -> Latents<'a> {
+        let Some((mut node, _)) = graph.linked(sampler, "latent_image") else {
+            return Latents::Nothing;
+        };
+        let mut mask = None;
+        let mut highres: Option<HighresFields> = None;
+        for _ in 0..MOST_LINKS {
+            let next = match node.class {
+                class if class.starts_with("Empty") => {
+                    self.fields.width = graph.count(node, "width");
+                    self.fields.height = graph.count(node, "height");
+                    self.batch(graph, node, "batch_size");
+                    return Latents::Nothing;
+                }
+                "VAEEncode" | "VAEEncodeTiled" | "InpaintModelConditioning" => {
+                    if node.class == "InpaintModelConditioning" {
+                        mask = self.mask(graph, node);
+                    }
+                    self.starts_from(graph, node, mask, None);
+                    return Latents::Picture;
+                }
+                "VAEEncodeForInpaint" => {
+                    let mask = self.mask(graph, node);
+                    let grow = graph.count(node, "grow_mask_by").unwrap_or(6);
+                    self.starts_from(graph, node, mask, Some(grow));
+                    return Latents::Picture;
+                }
+                "SetLatentNoiseMask" => {
+                    mask = self.mask(graph, node);
+                    "samples"
+                }
+                "RepeatLatentBatch" => {
+                    self.batch(graph, node, "amount");
+                    "samples"
+                }
+                "LatentUpscale" | "LatentUpscaleBy" if highres.is_none() => {
+                    highres = Some(self.enlarged(graph, node));
+                    "samples"
+                }
+                class if SAMPLERS.contains(&class) => match highres {
+                    Some(highres) => return Latents::Sampler(node, highres),
+                    None => {
+                        self.tell(&sampler, "it goes on with the latents of another sampler");
+                        return Latents::Nothing;
+                    }
+                },
+                _ => {
+                    self.tell(&node, "");
+                    "samples"
+                }
+            };
+            match graph.linked(node, next) {
+                Some((next, _)) => node = next,
+                None => break,
+            }
+        }
+        Latents::Nothing
+    }
+
+    fn batch<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>, input: &str) {
+        let count = graph.count(node, input).unwrap_or(1);
+        self.fields.batch = Some(self.fields.batch.unwrap_or(1).saturating_mul(count));
+    }
+
+    fn starts_from<'a>(
+        &mut self,
+        graph: &mut Graph<'a>,
+        node: Node<'a>,
+        mask: Option<Mask>,
+        grey: Option<usize>,
+    ) {
+        match self.picture(graph, node, "pixels") {
+            Some((picture, scaled)) => {
+                let start = Start {
+                    picture,
+                    scaled,
+                    mask,
+                    grey,
+                };
+                self.start = Some(start);
+            }
+            None => self.tell(&node, "it starts from a picture that is not loaded"),
+        }
+    }
+
+    /// A picture that is loaded, and the size to which it is brought.
+    fn picture<'a>(
+        &mut self,
+        graph: &mut Graph<'a>,
+        node: Node<'a>,
+        input: &str,
+    ) -> Option<(Loaded, Option<(usize, usize, Fit)>)> {
+        let (mut node, _) = graph.linked(node, input)?;
+        let mut scaled = None;
+        for _ in 0..MOST_LINKS {
+            match node.class {
+                "LoadImage" => {
+                    let loaded = Loaded {
+                        node: node.id.to_string(),
+                        name: graph.text(node, "image")?.to_string(),
+                    };
+                    return Some((loaded, scaled));
+                }
+                "ImageScale" if scaled.is_none() => {
+                    let fit = match graph.text(node, "crop") {
+                        Some("center") => Fit::Crop,
+                        _ => Fit::Stretch,
+                    };
+                    let size = graph.count(node, "width").zip(graph.count(node, "height"));
+                    scaled = size.map(|(width, height)| (width, height, fit));
+                }
+                _ => self.tell(&node, ""),
+            }
+            (node, _) = graph.linked(node, "image")?;
+        }
+        None
+    }
+
+    fn mask<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) -> Option<Mask> {
+        let (mut node, _) = graph.linked(node, "mask")?;
+        let mut inverted = false;
+        for _ in 0..MOST_LINKS {
+            let channel = match node.class {
+                "LoadImage" => Channel::Opacity,
+                "LoadImageMask" => match graph.text(node, "channel") {
+                    Some("red") => Channel::Red,
+                    Some("green") => Channel::Green,
+                    Some("blue") => Channel::Blue,
+                    _ => Channel::Opacity,
+                },
+                "InvertMask" => {
+                    inverted = !inverted;
+                    (node, _) = graph.linked(node, "mask")?;
+                    continue;
+                }
+                _ => break,
+            };
+            let picture = Loaded {
+                node: node.id.to_string(),
+                name: graph.text(node, "image")?.to_string(),
+            };
+            return Some(Mask {
+                picture,
+                channel,
+                inverted,
+            });
+        }
+        self.tell(&node, "as a mask");
+        None
+    }
+
+    /// How latents are made larger for a second pass.
+    fn enlarged<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) -> HighresFields {
+        let name = graph.text(node, "upscale_method").unwrap_or_default();
+        let known = ENLARGERS.iter().find(|(known, _)| *known == name);
+        let method = known.and_then(|(_, ours)| Method::known(ours));
+        if method.is_none() {
+            self.tell(&node, &format!("upscale_method {name}"));
+        }
+        let mut fields = HighresFields {
+            method,
+            ..HighresFields::default()
+        };
+        match node.class {
+            "LatentUpscaleBy" => fields.scale = graph.number(node, "scale_by"),
+            _ => {
+                fields.width = graph.count(node, "width");
+                fields.height = graph.count(node, "height");
+            }
+        }
+        fields
+    }
+
+    /// Turns what was read into the second pass, behind a first one.
+    fn second<'a>(&mut self, graph: &mut Graph<'a>, first: Node<'a>, highres: HighresFields) {
+        let mut whole = Self::default();
+        whole.sampler(graph, first, false);
+        let own = std::mem::replace(self, whole);
+        let (last, strength) = (own.sampler, own.strength);
+        let node = graph.node(&last);
+        for told in own.told {
+            if !self.told.contains(&told) {
+                self.told.push(told);
+            }
+        }
+        if let Some(node) = node {
+            if own.fields.loras != self.fields.loras || own.controls != self.controls {
+                self.tell(
+                    &node,
+                    "its LoRAs or ControlNets are not those of the first pass",
+                );
+            }
+            if self.start.is_some() {
+                self.tell(&node, "a second pass behind one that starts from a picture");
+            }
+        }
+        let ours = &self.fields;
+        let other = |text: Option<String>, first: &str| text.filter(|text| text != first);
+        self.fields.highres = Some(HighresFields {
+            steps: own.fields.steps,
+            strength: Some(strength),
+            sampler: own.fields.sampler,
+            schedule: own.fields.schedule,
+            guidance: own.fields.guidance,
+            seed: own.fields.seed,
+            prompt: other(Some(own.fields.prompt), &ours.prompt),
+            negative_prompt: other(
+                own.fields.negative_prompt,
+                ours.negative_prompt.as_deref().unwrap_or_default(),
+            ),
+            ..highres
+        });
+        self.sampler = last;
+    }
+
+    /// The nodes that save or show what this sampler has made.
+    fn outputs<'a>(&mut self, graph: &mut Graph<'a>, sampler: Node<'a>) {
+        let outputs: Vec<Node> = graph
+            .nodes()
+            .filter(|node| OUTPUTS.contains(&node.class))
+            .collect();
+        for output in outputs {
+            let mut upscalers = Vec::new();
+            let mut node = output;
+            for _ in 0..MOST_LINKS {
+                let next = match node.class {
+                    "VAEDecode" | "VAEDecodeTiled" => "samples",
+                    "ImageUpscaleWithModel" => {
+                        let loader = graph.linked(node, "upscale_model");
+                        let name = loader.and_then(|(loader, _)| graph.text(loader, "model_name"));
+                        match name {
+                            Some(name) => upscalers.insert(0, stem(name).to_string()),
+                            None => self.tell(&node, ""),
+                        }
+                        "image"
+                    }
+                    class if OUTPUTS.contains(&class) => "images",
+                    _ => break,
+                };
+                match graph.linked(node, next) {
+                    Some((before, _)) => node = before,
+                    None => break,
+                }
+            }
+            match node.id == sampler.id {
+                true => self.outputs.push(Output {
+                    node: output.id.to_string(),
+                    upscalers,
+                }),
+                false if node.id == output.id => {}
+                false => self.tell(&node, "its pictures are not the last sampler's"),
+            }
+        }
+    }
+}
+
+fn is_sampler(node: &Node) -> bool {
+    SAMPLERS.contains(&node.class)
+}
+
+/// The sampler whose latents another one goes on with.
+fn before<'a>(graph: &Graph<'a>, sampler: Node<'a>) -> Option<Node<'a>> {
+    let mut input = "latent_image";
+    let mut node = sampler;
+    for _ in 0..MOST_LINKS {
+        let (id, _) = link(node.inputs.get(input)?)?;
+        node = graph.node(id)?;
+        if is_sampler(&node) {
+            return Some(node);
+        }
+        let names = ["samples", "pixels", "image"].into_iter();
+        input = names
+            .into_iter()
+            .find(|name| node.inputs.contains_key(*name))?;
+    }
+    None
+}
+
+/// A file's name without folders and ending.
+pub(crate) fn stem(name: &str) -> &str {
+    let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
+    name.strip_suffix(".safetensors").unwrap_or(name)
+}
+
+/// ComfyUI marks the words of textual inversions.
+fn plain_words(text: &str) -> String {
+    text.replace("embedding:", "")
+}
