@@ -134,6 +134,9 @@ impl Parameters {
         if whole.noise.step_seed_delta != 0 {
             settings.push(("ENSD", whole.noise.step_seed_delta.to_string()));
         }
+        if let Some(multiplier) = whole.noise.multiplier {
+            settings.push(("Noise multiplier", multiplier.to_string()));
+        }
         for (i, region) in request.regions.iter().enumerate() {
             settings.push(("Region", region_text(i, region)));
         }

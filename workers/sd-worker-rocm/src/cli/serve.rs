@@ -56,6 +56,11 @@ pub struct ServeArgs {
     #[arg(long, value_name = "DIR")]
     queue_dir: Option<PathBuf>,
 
+    /// Folder into which pictures are written that clients of web UIs ask to save (`save_images`); without one they are
+    /// only sent.
+    #[arg(long, value_name = "DIR")]
+    save_dir: Option<PathBuf>,
+
     /// A preview with every N-th step, for clients that do not say; 0 none. Each waits for the GPU.
     #[arg(long, default_value_t = 0, value_name = "N")]
     preview_every: usize,
@@ -161,8 +166,18 @@ impl ServeArgs {
             upscalers: UpscalerFolders::new(self.upscaler_dir.clone()),
             embeddings: self.model.embeddings().to_vec(),
             vae: self.model.vae().map(Path::to_path_buf),
+            save_dir: self.save_dir()?,
             preview_every: self.preview_every,
         })
+    }
+
+    /// The folder of saved pictures, made where it is missing.
+    fn save_dir(&self) -> Result<Option<PathBuf>> {
+        if let Some(folder) = &self.save_dir {
+            std::fs::create_dir_all(folder)
+                .map_err(|e| Error::Usage(format!("--save-dir {}: {e}", folder.display())))?;
+        }
+        Ok(self.save_dir.clone())
     }
 
     /// Loads the model and starts the queue before it.

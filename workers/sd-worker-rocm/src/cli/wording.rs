@@ -86,6 +86,10 @@ pub struct WordingArgs {
     /// Added to seeds for the noise that samplers draw on the way.
     #[arg(long, visible_alias = "ensd", default_value_t = 0, value_name = "N")]
     step_seed_delta: u64,
+
+    /// Factor of the noise that a picture to start from is covered with.
+    #[arg(long, value_name = "X")]
+    noise_multiplier: Option<f64>,
 }
 
 fn size(text: &str) -> std::result::Result<(usize, usize), String> {
@@ -118,6 +122,7 @@ impl WordingArgs {
                 .iter()
                 .map(|text| region(text))
                 .collect::<Result<_>>()?,
+            without_loras: false,
         })
     }
 
@@ -128,6 +133,7 @@ impl WordingArgs {
             variation: self.variation,
             from_size: self.seed_size,
             step_seed_delta: self.step_seed_delta,
+            multiplier: self.noise_multiplier,
         }
     }
 }

@@ -418,7 +418,7 @@ impl Pipeline {
             if let Some(latents) = turn.from {
                 return Ok(latents.clone());
             }
-            let noise = noise.draw()?;
+            let mut noise = noise.draw()?;
             let latents = match latents {
                 Some(latents) => Some(latents.broadcast_as(noise.shape())?.contiguous()?),
                 None => None,
@@ -427,6 +427,9 @@ impl Pipeline {
                 (Some(keep), Some(latents)) => Some(keep.fill(&latents, &noise)?),
                 (_, latents) => latents,
             };
+            if let (Some(factor), Some(_)) = (request.noise.multiplier, &latents) {
+                noise = (noise * factor)?;
+            }
             steps.start(latents.as_ref(), &noise)
         };
         let mut x = first().map_err(failed())?;

@@ -260,7 +260,7 @@ impl RequestFields {
             let (prompt, marked) =
                 take_loras(&region.prompt, steps).map_err(|e| InvalidRequest::new("regions", e))?;
             region.prompt = prompt;
-            loras.extend(marked);
+            loras.extend(marked.into_iter().filter(|_| !self.wording.without_loras));
         }
         let numbers = (self.seed, batch, steps);
         let prompts =
@@ -307,7 +307,11 @@ impl RequestFields {
             highres: None,
         };
         if let Some(highres) = highres {
-            request.highres = Some(highres.build(&request)?);
+            let mut second = highres.build(&request)?;
+            if self.wording.without_loras {
+                second.loras.clone_from(&request.loras);
+            }
+            request.highres = Some(second);
         }
         Ok(request)
     }

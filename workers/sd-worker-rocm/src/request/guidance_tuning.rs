@@ -23,6 +23,10 @@ pub struct GuidanceTuning {
     #[arg(long, value_name = "X")]
     pub guidance_end: Option<f64>,
 
+    /// Noise over image below which every second step goes without guidance (AUTOMATIC1111's s_min_uncond).
+    #[arg(long, value_name = "X")]
+    pub guidance_min_sigma: Option<f64>,
+
     /// Guidance of equal parts of the run in turn, instead of one for all: as many values as steps give each its own.
     #[arg(long, value_delimiter = ',', value_name = "X,..")]
     pub guidance_schedule: Vec<f64>,
@@ -168,11 +172,17 @@ impl GuidanceTuning {
         (start..at(self.guidance_end.unwrap_or(1.0))).contains(&step)
     }
 
+    /// Whether this step is one of those that go without guidance because so little noise is left, as noise over image.
+    pub fn is_late(&self, step: usize, ratio: f64) -> bool {
+        step % 2 == 1 && self.guidance_min_sigma.is_some_and(|least| ratio < least)
+    }
+
     /// Whether some steps may go without guidance.
     pub fn is_partial(&self) -> bool {
         self.guidance_start.is_some_and(|start| start > 0.0)
             || self.guidance_end.is_some_and(|end| end < 1.0)
             || self.guidance_agreement.is_some()
+            || self.guidance_min_sigma.is_some()
             || !self.guidance_schedule.is_empty()
     }
 
@@ -209,6 +219,7 @@ impl GuidanceTuning {
             ("guidance_start", self.guidance_start, share.clone()),
             ("guidance_end", self.guidance_end, share.clone()),
             ("guidance_agreement", self.guidance_agreement, share.clone()),
+            ("guidance_min_sigma", self.guidance_min_sigma, 0.0..=1e4),
             ("apg_eta", self.apg_eta, share.clone()),
             ("apg_norm", self.apg_norm, 0.0..=1e6),
             ("apg_momentum", self.apg_momentum, -1.0..=1.0),
@@ -264,6 +275,7 @@ impl GuidanceTuning {
             ("Guidance start", self.guidance_start),
             ("Guidance end", self.guidance_end),
             ("Guidance agreement", self.guidance_agreement),
+            ("NGMS", self.guidance_min_sigma),
             ("APG eta", self.apg_eta),
             ("APG norm", self.apg_norm),
             ("APG momentum", self.apg_momentum),
@@ -341,5 +353,13 @@ mod tests {
         assert_eq!(guided("{}", 3), [0, 1, 2]);
         let part = r#"{"guidance_start": 0.25, "guidance_end": 0.7}"#;
         assert_eq!(guided(part, 8), [2, 3, 4]);
+        let late = of(r#"{"guidance_min_sigma": 3}"#);
+        let steps = [14.0, 9.0, 5.0, 2.9, 1.0, 0.5].into_iter().enumerate();
+        let alone: Vec<usize> = steps
+            .filter(|(step, ratio)| late.is_late(*step, *ratio))
+            .map(|(step, _)| step)
+            .collect();
+        assert_eq!(alone, [3, 5]);
+        assert!(late.is_partial() && !of("{}").is_late(1, 0.1));
     }
 }

@@ -36,6 +36,8 @@ const REGIONS: RangeInclusive<usize> = 0..=16;
 const REGION_STRENGTH: RangeInclusive<f64> = 0.0..=10.0;
 /// Pixels of a picture whose noise stands in another's.
 const SEED_SIDE: RangeInclusive<usize> = 8..=1 << 14;
+/// Factors of the noise that a picture is covered with.
+const NOISE_MULTIPLIER: RangeInclusive<f64> = 0.0..=2.0;
 /// Shares.
 pub(super) const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
@@ -514,6 +516,14 @@ impl ImageRequest {
             self.noise.variation,
             SHARE,
         )?;
+        if let Some(multiplier) = self.noise.multiplier {
+            let field = "noise_multiplier";
+            within(field, field, multiplier, NOISE_MULTIPLIER)?;
+            if self.init.is_none() {
+                let reason = "noise_multiplier is for pictures that start from another";
+                return Err(InvalidRequest::new(field, reason));
+            }
+        }
         let (width, height) = self.noise.from_size.unwrap_or((self.width, self.height));
         for side in [width, height] {
             within("seed_size", "a side of the seed's size", side, SEED_SIDE)?;

@@ -61,6 +61,8 @@ pub struct Wording {
     pub scheduled: Option<bool>,
     /// Parts of the picture with prompts of their own.
     pub regions: Vec<RegionPrompt>,
+    /// Whether `<lora:…>` in prompts is taken out and has no effect.
+    pub without_loras: bool,
 }
 
 /// A part of the picture with a prompt of its own, beside the request's prompt, which is for all of it.
@@ -120,6 +122,8 @@ pub struct NoiseChange {
     pub from_size: Option<(usize, usize)>,
     /// Added to seeds for noise that samplers draw on the way.
     pub step_seed_delta: u64,
+    /// Factor of the noise that a picture to start from is covered with; `None` is 1.
+    pub multiplier: Option<f64>,
 }
 
 /// A request's prompts, drawn.
@@ -149,7 +153,7 @@ impl Wording {
             let (prompt, marked) =
                 take_loras(prompt, steps).map_err(|e| InvalidRequest::new("prompt", e))?;
             let mut loras = loras.to_vec();
-            loras.extend(marked);
+            loras.extend(marked.into_iter().filter(|_| !self.without_loras));
             Ok::<_, InvalidRequest>(PicturePrompt {
                 prompt,
                 negative_prompt: negative.to_string(),

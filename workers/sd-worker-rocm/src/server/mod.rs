@@ -74,6 +74,8 @@ pub struct ServerOptions {
     pub embeddings: Vec<PathBuf>,
     /// The VAE in place of the model's own.
     pub vae: Option<PathBuf>,
+    /// Where pictures are written that web UIs' clients want to be saved.
+    pub save_dir: Option<PathBuf>,
     /// Previews for clients that do not say how often: with every n-th step, 0 none.
     pub preview_every: usize,
 }

@@ -29,6 +29,8 @@ pub(super) struct WordingBody {
     seed_size: Option<[usize; 2]>,
     /// Added to seeds for noise that samplers draw on the way.
     step_seed_delta: Option<u64>,
+    /// Factor of the noise that a picture to start from is covered with, 0 to 2.
+    noise_multiplier: Option<f64>,
 }
 
 /// A region: a rectangle in shares of the picture, or a mask.
@@ -62,6 +64,7 @@ impl WordingBody {
             variation: self.variation.unwrap_or(0.0),
             from_size: self.seed_size.map(|[width, height]| (width, height)),
             step_seed_delta: self.step_seed_delta.unwrap_or(0),
+            multiplier: self.noise_multiplier,
         }
     }
 }
@@ -93,6 +96,7 @@ impl App {
                 .unwrap_or_default(),
             scheduled: body.scheduled_prompts,
             regions,
+            without_loras: false,
         })
     }
 }

@@ -35,3 +35,4 @@ mod unets;
 mod upscalers;
 mod video_networks;
 mod videos;
+mod web_ui_options;

@@ -25,5 +25,6 @@ mod saved;
 mod support;
 mod videos;
 mod web_ui;
+mod web_ui_fields;
 mod web_ui_routes;
 mod wording;

@@ -209,10 +209,12 @@ impl Run {
     }
 
     /// The guidance of a step, if it has any.
-    fn guidance(&self, part: Part) -> Option<&Guidance> {
+    fn guidance(&self, part: Part, level: &NoiseLevel) -> Option<&Guidance> {
         let place = part.step * self.guidances.len() / part.steps.max(1);
         let guidance = self.guidances.get(place).or(self.guidances.last())?;
-        let on = self.tuning.is_on(part.step, part.steps) && !self.state.borrow().agreed;
+        let on = self.tuning.is_on(part.step, part.steps)
+            && !self.tuning.is_late(part.step, level.ratio())
+            && !self.state.borrow().agreed;
         guidance.as_ref().filter(|_| on)
     }
 
@@ -229,7 +231,7 @@ impl Run {
                 negative: None,
             });
         }
-        let guidance = self.guidance(part);
+        let guidance = self.guidance(part, level);
         let (negative, positive) = match guidance {
             Some(_) => self.both(x, level, part)?,
             None => (None, self.positive(x, level, part)?),

@@ -2,14 +2,15 @@
 
 use super::lenient;
 use super::passes::Passes;
+use super::scripts;
 use super::settings::Settings;
 use crate::editing::{Editing, Fill, Fit};
-use crate::info::Purpose;
+use crate::info::{Family, Purpose};
 use crate::lora::Lora;
+use crate::recall::Recalled;
 use crate::request::seed::given_seed;
 use crate::request::wording::{NoiseChange, Wording};
-use crate::request::{HighresFields, InterfaceDefaults, RequestFields, Tuning};
-use crate::sampling::Sampler;
+use crate::request::{Drawn, HighresFields, InterfaceDefaults, RequestFields, Tuning};
 use crate::server::App;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -24,14 +25,10 @@ const MAX_BATCHES: usize = 8;
 type Asks = fn(&Value) -> bool;
 
 /// Options that would change the picture and are not implemented, and which values ask for them.
-const NOT_IMPLEMENTED: [(&str, Asks); 8] = [
+const NOT_IMPLEMENTED: [(&str, Asks); 4] = [
     ("restore_faces", is_set),
     ("tiling", is_set),
     ("script_name", is_set),
-    ("infotext", is_set),
-    ("disable_extra_networks", is_set),
-    ("s_min_uncond", is_set),
-    ("initial_noise_multiplier", is_not_one),
     ("latent_mask", is_set),
 ];
 
@@ -39,12 +36,6 @@ const NOT_IMPLEMENTED: [(&str, Asks); 8] = [
 fn positive(side: Option<i64>) -> Option<usize> {
     side.filter(|side| *side > 0)
         .and_then(|side| usize::try_from(side).ok())
-}
-
-/// The web UI's `eta` of samplers that have another one of their own.
-fn usual_eta(sampler: &str) -> Option<f64> {
-    let (sampler, _) = Sampler::with_schedule(sampler).ok()?;
-    matches!(sampler, Sampler::DpmFast | Sampler::DpmAdaptive).then_some(1.0)
 }
 
 fn is_set(value: &Value) -> bool {
@@ -56,10 +47,6 @@ fn is_set(value: &Value) -> bool {
         Value::Array(list) => list.iter().any(is_set),
         Value::Object(map) => !map.is_empty(),
     }
-}
-
-fn is_not_one(value: &Value) -> bool {
-    value.as_f64() != Some(1.0)
 }
 
 /// What is read of a body.
@@ -95,6 +82,14 @@ pub(super) struct Body {
     /// 0 is without bound.
     s_tmax: Option<f64>,
     s_noise: Option<f64>,
+    /// Noise over image below which every second step goes without guidance; 0 is off.
+    s_min_uncond: Option<f64>,
+    /// Factor of the noise that a picture to start from is covered with.
+    initial_noise_multiplier: Option<f64>,
+    /// Whether LoRAs in prompts have no effect.
+    disable_extra_networks: bool,
+    /// The text of a picture: what it says counts where the request says nothing.
+    infotext: Option<String>,
     /// Guidance by the start picture, of models that change pictures as they are told.
     image_cfg_scale: Option<f64>,
     /// As newer web UIs have it; `override_settings` has the older `CLIP_stop_at_last_layers`.
@@ -104,6 +99,9 @@ pub(super) struct Body {
     /// LoRAs beside those in the prompt.
     lora: Vec<LoraBody>,
     pub(super) send_images: Option<bool>,
+    /// Whether pictures are written into the server's folder, if it has one (--save-dir).
+    save_images: bool,
+    do_not_save_samples: bool,
     /// Whether the pictures of the request come back among its parameters.
     pub(super) include_init_images: bool,
     /// A name by which `/internal/progress` finds the request.
@@ -112,6 +110,9 @@ pub(super) struct Body {
     /// Whether `override_settings` are for this request only.
     pub(super) override_settings_restore_afterwards: Option<bool>,
     pub(super) alwayson_scripts: Map<String, Value>,
+    /// Whether prompts are drawn, as a script says.
+    #[serde(skip)]
+    drawn: Drawn,
 
     pub(super) init_images: Vec<String>,
     pub(super) mask: Option<String>,
@@ -163,15 +164,21 @@ impl Body {
         let given = given.map(|(name, value)| (name.clone(), value.clone()));
         let mut map: Map<String, Value> = given.collect();
         lenient::coerce(&mut map);
+        let mut drawn = Drawn::default();
         if let Some(Value::Object(scripts)) = map.remove("alwayson_scripts") {
             let mut left = Map::new();
+            let negative = map.get("negative_prompt").and_then(Value::as_str);
+            let negative = negative.unwrap_or_default().to_string();
             for (name, script) in scripts {
                 let args = script.get("args").and_then(Value::as_array);
                 let args = args.map_or(&[][..], Vec::as_slice);
-                if !lenient::is_off(&name, args, &map)
-                    && !lenient::is_of_seeds(&name, args, &mut map)
+                if lenient::is_off(&name, args, &map) || lenient::is_of_seeds(&name, args, &mut map)
                 {
-                    left.insert(name, script);
+                    continue;
+                }
+                match scripts::drawn(&name, args, &negative)? {
+                    Some(asked) => drawn = asked,
+                    None => drop(left.insert(name, script)),
                 }
             }
             map.insert("alwayson_scripts".to_string(), left.into());
@@ -190,7 +197,11 @@ impl Body {
         }
         let passes = Passes::read(&map)?;
         let body = from_value::<Self>(&Value::Object(map))?;
-        Ok(Self { passes, ..body })
+        Ok(Self {
+            passes,
+            drawn,
+            ..body
+        })
     }
 
     /// How many times the pictures of a batch are made.
@@ -218,19 +229,30 @@ impl Body {
         // What the web UI has as its default is what suits the model.
         let clip_skip = Some(settings.clip_skip).filter(|skip| *skip > 1);
         // Where guidance is a condition of the network, a client that names both means the other beside it.
+        let family = app.queue().info().family;
         let (guidance, true_guidance) = match self.distilled_cfg_scale {
-            Some(distilled) if app.queue().info().family.has_true_guidance() => {
-                (Some(distilled), self.cfg_scale)
+            Some(distilled) if family.has_true_guidance() => (Some(distilled), self.cfg_scale),
+            // FLUX.2 has one of the two; Forge sends 1 as the other.
+            Some(distilled) if family == Family::Flux2 => {
+                if self.cfg_scale.is_some_and(|scale| scale != 1.0) {
+                    return Err(ApiError::field(
+                        "distilled_cfg_scale",
+                        "FLUX.2 has one guidance: send either cfg_scale or distilled_cfg_scale",
+                    ));
+                }
+                (Some(distilled), None)
             }
             _ => (self.cfg_scale, None),
         };
-        let own = Tuning {
+        let late = self.s_min_uncond.filter(|least| *least != 0.0);
+        let mut own = Tuning {
             s_churn: self.s_churn,
             s_tmin: self.s_tmin,
             s_tmax: self.s_tmax,
             s_noise: self.s_noise,
             ..Tuning::default()
         };
+        own.guidance.guidance_min_sigma = late;
         let changes = app.queue().info().purpose == Purpose::Instructions;
         Ok(RequestFields {
             prompt: self.prompt.clone(),
@@ -244,7 +266,7 @@ impl Body {
             schedule: self.scheduler.clone(),
             seed: given_seed(self.seed),
             batch: self.batch_size,
-            eta: self.eta.or_else(|| usual_eta(sampler?)),
+            eta: self.eta.or_else(|| settings.eta(sampler?)),
             tuning: settings.tuning(own),
             image_guidance: self.image_cfg_scale.filter(|_| changes),
             refiner_start: self.passes.refiner_start(app)?,
@@ -252,6 +274,8 @@ impl Body {
             rng: Some(settings.rng),
             wording: Wording {
                 styles: self.styles.clone(),
+                drawn: self.drawn,
+                without_loras: self.disable_extra_networks,
                 ..Wording::default()
             },
             noise: NoiseChange {
@@ -259,11 +283,38 @@ impl Body {
                 variation: self.subseed_strength.unwrap_or(0.0),
                 from_size: positive(self.seed_resize_from_w).zip(positive(self.seed_resize_from_h)),
                 step_seed_delta: settings.step_seed_delta,
+                multiplier: self
+                    .initial_noise_multiplier
+                    .filter(|factor| *factor != 1.0),
             },
             loras: self.lora.iter().map(LoraBody::lora).collect(),
             preview_every: Some(settings.preview_every),
             ..RequestFields::default()
         })
+    }
+
+    /// Fields that the request leaves open, filled from the text of a picture, and what that says besides.
+    pub(super) fn recall(
+        &mut self,
+        fields: RequestFields,
+        app: &App,
+    ) -> (RequestFields, Vec<String>) {
+        let Some(text) = self.infotext.take().filter(|text| !text.trim().is_empty()) else {
+            return (fields, Vec::new());
+        };
+        let upscalers = &app.options().upscalers;
+        let recalled = Recalled::of_text(&text, &|name| upscalers.find(name));
+        let rng = recalled.fields.rng.or(fields.rng);
+        let fields = RequestFields {
+            rng,
+            ..fields.over(recalled.fields)
+        };
+        (fields, recalled.left_out)
+    }
+
+    /// Whether the pictures are to be written into the server's folder.
+    pub(super) fn saves(&self) -> bool {
+        self.save_images && !self.do_not_save_samples
     }
 
     /// The second pass of highres fix, if there is one.

@@ -9,6 +9,7 @@ use crate::request::{InitFields, InterfaceDefaults, RequestFields, ValidRequest}
 use crate::server::App;
 use axum::Json;
 use serde_json::{json, Map, Value};
+use std::path::Path;
 use worker::http::error::CANCELLED;
 use worker::http::json::Object;
 use worker::http::{blocking, ApiError};
@@ -24,9 +25,10 @@ pub(super) async fn txt2img(
     let settings = app.settings_for(&body)?;
     let mut fields = body.fields(&app, &settings)?;
     fields.highres = body.highres(&app)?;
+    let (mut fields, left_out) = body.recall(fields, &app);
     let scripts = std::mem::take(&mut body.alwayson_scripts);
     fields.controls = app.units(scripts, size(&fields, &app), None).await?;
-    answer(&app, fields, body, given, settings).await
+    answer(&app, fields, body, (given, left_out), settings).await
 }
 
 pub(super) async fn img2img(
@@ -35,7 +37,13 @@ pub(super) async fn img2img(
 ) -> Result<Json<Value>, Refusal> {
     let mut body = Body::read(&given)?;
     let settings = app.settings_for(&body)?;
-    let mut fields = body.fields(&app, &settings)?;
+    let fields = body.fields(&app, &settings)?;
+    let (mut fields, mut left_out) = body.recall(fields, &app);
+    if fields.highres.take().is_some() {
+        left_out.push("Hires upscale".to_string());
+    }
+    let multiplier = Some(settings.noise_multiplier).filter(|factor| *factor != 1.0);
+    fields.noise.multiplier = fields.noise.multiplier.or(multiplier);
     if body.init_images.len() != 1 {
         return Err(ApiError::field("init_images", "there must be exactly one picture").into());
     }
@@ -59,7 +67,7 @@ pub(super) async fn img2img(
     }
     let looks = !fields.references.is_empty() && init.mask.is_none();
     fields.init = Some(init).filter(|_| !looks);
-    answer(&app, fields, body, given, settings).await
+    answer(&app, fields, body, (given, left_out), settings).await
 }
 
 /// Width and height of the picture that is asked for.
@@ -75,7 +83,7 @@ async fn answer(
     app: &App,
     fields: RequestFields,
     body: Body,
-    given: Map<String, Value>,
+    (given, left_out): (Map<String, Value>, Vec<String>),
     settings: Settings,
 ) -> Result<Json<Value>, Refusal> {
     let repeats = body.repeats(app)?;
@@ -105,6 +113,9 @@ async fn answer(
     });
     if let Value::Object(effective) = effective {
         parameters.extend(effective);
+    }
+    if !left_out.is_empty() {
+        parameters.insert("infotext_left_out".to_string(), json!(left_out));
     }
     Ok(Json(json!({
         "images": made.files,
@@ -146,30 +157,47 @@ async fn made(
             made.seeds.push(picture.seed);
             made.texts.push(picture.parameters.clone());
         }
-        if body.send_images.unwrap_or(true) {
-            let settings = settings.clone();
+        let folder = app.options().save_dir.clone().filter(|_| body.saves());
+        let sends = body.send_images.unwrap_or(true);
+        if sends || folder.is_some() {
+            let (settings, id) = (settings.clone(), waiting.id.clone());
             let files = blocking(move || {
                 let files = outcome.pictures.iter().map(|p| file(p, &settings));
-                files.collect::<worker::Result<Vec<String>>>()
+                let files = files.collect::<worker::Result<Vec<Vec<u8>>>>()?;
+                if let Some(folder) = folder {
+                    for (number, (file, picture)) in files.iter().zip(&outcome.pictures).enumerate()
+                    {
+                        let ending = settings.format.extension();
+                        let name = format!("{id}-{number}-{}.{ending}", picture.seed);
+                        save(&folder.join(name), file)?;
+                    }
+                }
+                worker::Result::Ok(files)
             });
             let files = files.await?;
-            made.files
-                .extend(files.map_err(|e| ApiError::internal(e.to_string()))?);
+            let files = files.map_err(|e| ApiError::internal(e.to_string()))?;
+            let texts = files.iter().filter(|_| sends);
+            made.files.extend(texts.map(|file| to_base64(file)));
         }
     }
     Ok(made)
 }
 
-/// A picture in base64.
-fn file(picture: &Picture, settings: &Settings) -> worker::Result<String> {
+/// Writes a picture's file; there is all of it or nothing.
+fn save(path: &Path, file: &[u8]) -> worker::Result<()> {
+    worker::file::replace(path, file)
+        .map_err(|e| worker::Error::Runtime(format!("cannot save a picture (--save-dir): {e}")))
+}
+
+/// A picture's file.
+fn file(picture: &Picture, settings: &Settings) -> worker::Result<Vec<u8>> {
     let parameters = Some(picture.parameters.as_str()).filter(|_| settings.parameters);
-    let bytes = image_io::encode(
+    image_io::encode(
         &picture.image,
         settings.format,
         settings.quality,
         parameters,
-    )?;
-    Ok(to_base64(&bytes))
+    )
 }
 
 fn info(app: &App, prompt: &str, asked: &ValidRequest, made: &Made) -> Value {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 /// Fields that are numbers; Pydantic, which reads them there, takes text, whole floats and booleans for them, too.
-const NUMBERS: [&str; 41] = [
+const NUMBERS: [&str; 43] = [
     "seed",
     "batch_size",
     "n_iter",
@@ -25,6 +25,8 @@ const NUMBERS: [&str; 41] = [
     "s_tmin",
     "s_tmax",
     "s_noise",
+    "s_min_uncond",
+    "initial_noise_multiplier",
     "image_cfg_scale",
     "hr_scale",
     "hr_second_pass_steps",
@@ -48,10 +50,12 @@ const NUMBERS: [&str; 41] = [
 ];
 
 /// Fields that are switches, for which Pydantic takes words and numbers, too.
-const SWITCHES: [&str; 9] = [
+const SWITCHES: [&str; 11] = [
     "inpaint_full_res",
     "include_init_images",
     "send_images",
+    "save_images",
+    "do_not_save_samples",
     "override_settings_restore_afterwards",
     "enable_hr",
     "restore_faces",

@@ -9,6 +9,7 @@
 //! | `body`       | their bodies                                                                         |
 //! | `passes`     | what these say of highres fix and of refiners                                        |
 //! | `lenient`    | what asks for nothing: numbers as text, scripts that are switched off                |
+//! | `scripts`    | scripts that this server stands for: Dynamic Prompts                                 |
 //! | `settings`   | the web UI's settings: what is followed, what must be as it is, what changes nothing |
 //! | `state`      | progress, interruption, settings that stay                                           |
 //! | `extras`     | pictures made larger                                                                 |
@@ -22,6 +23,7 @@ mod lenient;
 pub(super) mod lists;
 mod passes;
 pub(super) mod refusal;
+mod scripts;
 mod settings;
 pub(super) mod state;
 

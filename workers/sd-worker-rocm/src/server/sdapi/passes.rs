@@ -87,6 +87,7 @@ impl Passes {
             guidance: self.hr_cfg,
             prompt: self.hr_prompt.clone(),
             negative_prompt: self.hr_negative_prompt.clone(),
+            seed: None,
         }))
     }
 

@@ -5,6 +5,7 @@ use super::lenient::number;
 use crate::image_io::Format;
 use crate::request::Tuning;
 use crate::rng::RngKind;
+use crate::sampling::Sampler;
 use serde_json::{json, Map, Value};
 use worker::http::ApiError;
 
@@ -24,17 +25,23 @@ pub(in crate::server) struct Settings {
     pub(super) preview_every: usize,
     /// Added to seeds for noise that samplers draw on the way.
     pub(super) step_seed_delta: u64,
+    /// `eta` of DDIM and its kin, and of samplers that draw noise on the way; `None` is the sampler's own.
+    eta_ddim: Option<f64>,
+    eta_ancestral: Option<f64>,
+    /// Factor of the noise that a picture to start from is covered with.
+    pub(super) noise_multiplier: f64,
     /// Of the sampler and the schedule.
     tuning: Tuning,
 }
 
 /// Settings of [`Tuning`], where they are, and the web UI's default, which leaves them to the sampler.
 type Place = fn(&mut Tuning) -> &mut Option<f64>;
-const TUNING: [(&str, Place, f64); 10] = [
+const TUNING: [(&str, Place, f64); 11] = [
     ("s_churn", |t| &mut t.s_churn, 0.0),
     ("s_tmin", |t| &mut t.s_tmin, 0.0),
     ("s_tmax", |t| &mut t.s_tmax, 0.0),
     ("s_noise", |t| &mut t.s_noise, 1.0),
+    ("s_min_uncond", |t| &mut t.guidance.guidance_min_sigma, 0.0),
     ("skip_early_cond", |t| &mut t.guidance.guidance_start, 0.0),
     ("rho", |t| &mut t.schedule_rho, 0.0),
     ("sigma_min", |t| &mut t.schedule_min_sigma, 0.0),
@@ -54,7 +61,21 @@ impl Settings {
             parameters: true,
             preview_every,
             step_seed_delta: 0,
+            eta_ddim: None,
+            eta_ancestral: None,
+            noise_multiplier: 1.0,
             tuning: Tuning::default(),
+        }
+    }
+
+    /// The `eta` of a sampler for a request that says nothing of it.
+    pub(super) fn eta(&self, sampler: &str) -> Option<f64> {
+        let (sampler, _) = Sampler::with_schedule(sampler).ok()?;
+        match sampler {
+            Sampler::Ddim => self.eta_ddim,
+            // These have another one of their own.
+            Sampler::DpmFast | Sampler::DpmAdaptive => self.eta_ancestral.or(Some(1.0)),
+            _ => self.eta_ancestral,
         }
     }
 
@@ -83,6 +104,9 @@ impl Settings {
             "live_previews_enable": self.preview_every > 0,
             "show_progress_every_n_steps": self.preview_every,
             "eta_noise_seed_delta": self.step_seed_delta,
+            "eta_ddim": self.eta_ddim.unwrap_or(0.0),
+            "eta_ancestral": self.eta_ancestral.unwrap_or(1.0),
+            "initial_noise_multiplier": self.noise_multiplier,
         });
         let mut all: Map<String, Value> = Map::new();
         if let Value::Object(followed) = followed {
@@ -109,6 +133,12 @@ impl Settings {
                 .filter(|number| (least..=most).contains(number))
                 .ok_or_else(bad)
         };
+        let share = |most: f64| {
+            let number = number(value).and_then(|number| number.as_f64());
+            number
+                .filter(|number| (0.0..=most).contains(number))
+                .ok_or_else(bad)
+        };
         match name {
             "CLIP_stop_at_last_layers" => self.clip_skip = whole(1, 12)? as usize,
             "randn_source" => {
@@ -120,6 +150,9 @@ impl Settings {
                 self.format = Format::from_name(name).map_err(|_| bad())?;
             }
             "eta_noise_seed_delta" => self.step_seed_delta = whole(0, u64::MAX)?,
+            "eta_ddim" => self.eta_ddim = Some(share(1.0)?).filter(|eta| *eta != 0.0),
+            "eta_ancestral" => self.eta_ancestral = Some(share(1.0)?).filter(|eta| *eta != 1.0),
+            "initial_noise_multiplier" => self.noise_multiplier = share(1.5)?,
             "jpeg_quality" => self.quality = whole(1, 100)? as u8,
             "enable_pnginfo" => self.parameters = value.as_bool().ok_or_else(bad)?,
             "live_previews_enable" => match value.as_bool().ok_or_else(bad)? {
@@ -203,19 +236,18 @@ impl Usual {
 }
 
 /// Settings that change pictures and have no other value here.
-const FIXED: [(&str, Usual); 22] = [
+const FIXED: [(&str, Usual); 21] = [
     ("sd_vae", Usual::Text(&["Automatic", "None", "Default"])),
     ("sd_hypernetwork", Usual::Text(&["None", ""])),
     ("sd_checkpoint_hash", Usual::Text(&[""])),
     ("forge_additional_modules", Usual::Nothing),
-    ("initial_noise_multiplier", Usual::Number(1.0)),
     ("img2img_extra_noise", Usual::Number(0.0)),
     ("img2img_color_correction", Usual::Off),
     ("img2img_fix_steps", Usual::Off),
     ("inpainting_mask_weight", Usual::Number(1.0)),
     ("face_restoration", Usual::Off),
     ("tiling", Usual::Off),
-    ("s_min_uncond", Usual::Number(0.0)),
+    ("s_min_uncond_all", Usual::Off),
     ("token_merging_ratio", Usual::Number(0.0)),
     ("token_merging_ratio_img2img", Usual::Number(0.0)),
     ("token_merging_ratio_hr", Usual::Number(0.0)),
@@ -261,6 +293,7 @@ fn is_harmless(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::request::guidance_tuning::GuidanceTuning;
 
     #[test]
     fn what_was_read_can_be_posted_back() {
@@ -289,6 +322,9 @@ mod tests {
             ("eta_noise_seed_delta", json!("31337")),
             ("s_churn", json!("0.5")),
             ("rho", json!(5)),
+            ("s_min_uncond", json!(2)),
+            ("eta_ancestral", json!("0.5")),
+            ("initial_noise_multiplier", json!(0.9)),
             ("sigma_max", json!(0)),
         ] {
             settings.set("f", name, &value).unwrap();
@@ -301,9 +337,16 @@ mod tests {
             parameters: false,
             preview_every: 5,
             step_seed_delta: 31337,
+            eta_ddim: None,
+            eta_ancestral: Some(0.5),
+            noise_multiplier: 0.9,
             tuning: Tuning {
                 s_churn: Some(0.5),
                 schedule_rho: Some(5.0),
+                guidance: GuidanceTuning {
+                    guidance_min_sigma: Some(2.0),
+                    ..GuidanceTuning::default()
+                },
                 ..Tuning::default()
             },
         };
@@ -318,6 +361,8 @@ mod tests {
             ("sd_checkpoint_hash", json!("1234")),
             ("a_new_setting", json!(1)),
             ("rho", json!(-1)),
+            ("eta_ddim", json!(1.5)),
+            ("initial_noise_multiplier", json!(-0.1)),
             ("s_noise", json!("much")),
         ] {
             let error = settings.set("f", name, &value).unwrap_err();
