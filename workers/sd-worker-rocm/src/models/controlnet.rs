@@ -1,12 +1,13 @@
 //! ControlNet: a copy of the UNet's way down that follows a picture.
 
 use super::attention::attention;
-use super::layers::{conv, layer_norm, linear, sinusoidal, Linear, TimestepEmbedding};
+use super::layers::{layer_norm, linear, sinusoidal, Linear, TimestepEmbedding};
 use super::unet::config::UNetConfig;
 use super::unet::{Condition, Extra, Residuals, Trunk};
+use super::wrap::WrappedConv;
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
-use candle_nn::{Conv2d, LayerNorm};
+use candle_nn::LayerNorm;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
@@ -186,11 +187,11 @@ impl ControlConfig {
 #[derive(Debug, Clone)]
 pub struct ControlNet {
     trunk: Trunk,
-    hint_in: Conv2d,
-    hint: Vec<Conv2d>,
-    hint_out: Conv2d,
-    down: Vec<Conv2d>,
-    mid: Option<Conv2d>,
+    hint_in: WrappedConv,
+    hint: Vec<WrappedConv>,
+    hint_out: WrappedConv,
+    down: Vec<WrappedConv>,
+    mid: Option<WrappedConv>,
     union: Option<Union>,
     settings: ControlSettings,
 }
@@ -212,16 +213,23 @@ impl ControlNet {
         let mut blocks = Vec::new();
         for (i, pair) in widths.windows(2).enumerate() {
             let vb = hint.pp("blocks");
-            blocks.push(conv(vb.pp(2 * i), pair[0], pair[0], 3, 1, 1)?);
-            blocks.push(conv(vb.pp(2 * i + 1), pair[0], pair[1], 3, 2, 1)?);
+            blocks.push(WrappedConv::new(vb.pp(2 * i), pair[0], pair[0], 3, 1, 1)?);
+            blocks.push(WrappedConv::new(
+                vb.pp(2 * i + 1),
+                pair[0],
+                pair[1],
+                3,
+                2,
+                1,
+            )?);
         }
         let out = config.unet.block_out_channels[0];
-        let zero = |vb: VarBuilder, channels| conv(vb, channels, channels, 1, 1, 0);
+        let zero = |vb: VarBuilder, channels| WrappedConv::new(vb, channels, channels, 1, 1, 0);
         let pixels = settings.conditioning_channels;
         Ok(Self {
-            hint_in: conv(hint.pp("conv_in"), pixels, *first, 3, 1, 1)?,
+            hint_in: WrappedConv::new(hint.pp("conv_in"), pixels, *first, 3, 1, 1)?,
             hint: blocks,
-            hint_out: conv(hint.pp("conv_out"), *last, out, 3, 1, 1)?,
+            hint_out: WrappedConv::new(hint.pp("conv_out"), *last, out, 3, 1, 1)?,
             down: super::unet::skip_channels(&config.unet, &plan)
                 .into_iter()
                 .enumerate()

@@ -1,6 +1,7 @@
 //! Layers that several networks use.
 
 use super::low_rank::Adapter;
+use super::wrap::WrappedConv;
 use crate::editing::blur::mirrored;
 use crate::models::VarBuilder;
 use candle_core::quantized::{GgmlDType, QMatMul};
@@ -238,14 +239,14 @@ impl TimestepEmbedding {
 /// Doubles height and width by nearest neighbour, then convolves.
 #[derive(Debug, Clone)]
 pub struct Upsample {
-    conv: Conv2d,
+    conv: WrappedConv,
 }
 
 impl Upsample {
     /// Reads `conv`.
     pub fn new(vb: VarBuilder, channels: usize) -> Result<Self> {
         Ok(Self {
-            conv: conv(vb.pp("conv"), channels, channels, 3, 1, 1)?,
+            conv: WrappedConv::new(vb.pp("conv"), channels, channels, 3, 1, 1)?,
         })
     }
 

@@ -26,5 +26,6 @@ pub mod upscale;
 pub mod vae;
 mod var_builder;
 pub mod wan_vae;
+pub mod wrap;
 
 pub use var_builder::VarBuilder;

@@ -1,10 +1,9 @@
 //! T2I-Adapter (Mou et al. 2023): features of a picture, added to a UNet's blocks on its way down.
 
 use super::config::{refuse_others, within};
-use super::layers::conv;
+use super::wrap::WrappedConv;
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
-use candle_nn::Conv2d;
 use serde::Deserialize;
 
 /// The kinds of adapters.
@@ -78,7 +77,7 @@ impl AdapterConfig {
 /// The network.
 #[derive(Debug, Clone)]
 pub struct T2iAdapter {
-    conv_in: Option<Conv2d>,
+    conv_in: Option<WrappedConv>,
     blocks: Vec<Block>,
     factor: usize,
     grey: bool,
@@ -118,7 +117,14 @@ impl T2iAdapter {
         Ok(Self {
             conv_in: match light {
                 true => None,
-                false => Some(conv(vb.pp("conv_in"), inputs, channels[0], 3, 1, 1)?),
+                false => Some(WrappedConv::new(
+                    vb.pp("conv_in"),
+                    inputs,
+                    channels[0],
+                    3,
+                    1,
+                    1,
+                )?),
             },
             blocks: blocks.collect::<Result<_>>()?,
             factor: config.downscale_factor,
@@ -174,9 +180,9 @@ fn unshuffled(x: &Tensor, factor: usize) -> Result<Tensor> {
 #[derive(Debug, Clone)]
 struct Block {
     halves: bool,
-    conv_in: Option<Conv2d>,
-    layers: Vec<(Conv2d, Conv2d)>,
-    conv_out: Option<Conv2d>,
+    conv_in: Option<WrappedConv>,
+    layers: Vec<(WrappedConv, WrappedConv)>,
+    conv_out: Option<WrappedConv>,
 }
 
 impl Block {
@@ -187,14 +193,24 @@ impl Block {
     ) -> Result<Self> {
         let layers = (0..layers).map(|i| {
             let vb = vb.pp("resnets").pp(i);
-            let first = conv(vb.pp("block1"), outputs, outputs, 3, 1, 1)?;
-            Ok((first, conv(vb.pp("block2"), outputs, outputs, 1, 1, 0)?))
+            let first = WrappedConv::new(vb.pp("block1"), outputs, outputs, 3, 1, 1)?;
+            Ok((
+                first,
+                WrappedConv::new(vb.pp("block2"), outputs, outputs, 1, 1, 0)?,
+            ))
         });
         Ok(Self {
             halves,
             conv_in: match inputs == outputs {
                 true => None,
-                false => Some(conv(vb.pp("in_conv"), inputs, outputs, 1, 1, 0)?),
+                false => Some(WrappedConv::new(
+                    vb.pp("in_conv"),
+                    inputs,
+                    outputs,
+                    1,
+                    1,
+                    0,
+                )?),
             },
             layers: layers.collect::<Result<_>>()?,
             conv_out: None,
@@ -209,14 +225,24 @@ impl Block {
         let within = outputs / 4;
         let layers = (0..layers).map(|i| {
             let vb = vb.pp("resnets").pp(i);
-            let first = conv(vb.pp("block1"), within, within, 3, 1, 1)?;
-            Ok((first, conv(vb.pp("block2"), within, within, 3, 1, 1)?))
+            let first = WrappedConv::new(vb.pp("block1"), within, within, 3, 1, 1)?;
+            Ok((
+                first,
+                WrappedConv::new(vb.pp("block2"), within, within, 3, 1, 1)?,
+            ))
         });
         Ok(Self {
             halves,
-            conv_in: Some(conv(vb.pp("in_conv"), inputs, within, 1, 1, 0)?),
+            conv_in: Some(WrappedConv::new(vb.pp("in_conv"), inputs, within, 1, 1, 0)?),
             layers: layers.collect::<Result<_>>()?,
-            conv_out: Some(conv(vb.pp("out_conv"), within, outputs, 1, 1, 0)?),
+            conv_out: Some(WrappedConv::new(
+                vb.pp("out_conv"),
+                within,
+                outputs,
+                1,
+                1,
+                0,
+            )?),
         })
     }
 

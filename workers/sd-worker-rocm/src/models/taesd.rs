@@ -1,20 +1,19 @@
 //! TAESD's decoder: pictures from latents at a fraction of the VAE's cost, for previews.
 
-use super::layers::conv;
+use super::wrap::WrappedConv;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
-use candle_nn::Conv2d;
 
 /// Channels inside.
 const WIDTH: usize = 64;
 
 #[derive(Debug, Clone)]
 enum Layer {
-    Conv(Conv2d),
+    Conv(WrappedConv),
     Relu,
     Upsample,
     /// Three convolutions around a residual connection.
-    Block([Conv2d; 3]),
+    Block([WrappedConv; 3]),
 }
 
 /// The decoder.
@@ -43,7 +42,7 @@ impl Taesd {
             vb.pp(at - 1)
         };
         let mut layers = vec![
-            Layer::Conv(conv(next(), channels, WIDTH, 3, 1, 1)?),
+            Layer::Conv(WrappedConv::new(next(), channels, WIDTH, 3, 1, 1)?),
             Layer::Relu,
         ];
         next();
@@ -53,10 +52,17 @@ impl Taesd {
             }
             next();
             layers.push(Layer::Upsample);
-            layers.push(Layer::Conv(conv(next(), WIDTH, WIDTH, 3, 1, 1)?));
+            layers.push(Layer::Conv(WrappedConv::new(
+                next(),
+                WIDTH,
+                WIDTH,
+                3,
+                1,
+                1,
+            )?));
         }
         layers.push(block(next())?);
-        layers.push(Layer::Conv(conv(next(), WIDTH, 3, 3, 1, 1)?));
+        layers.push(Layer::Conv(WrappedConv::new(next(), WIDTH, 3, 3, 1, 1)?));
         Ok(Self {
             layers,
             dtype: vb.dtype(),
@@ -88,6 +94,6 @@ impl Taesd {
 }
 
 fn block(vb: VarBuilder) -> Result<Layer> {
-    let layer = |i: usize| conv(vb.pp("conv").pp(i), WIDTH, WIDTH, 3, 1, 1);
+    let layer = |i: usize| WrappedConv::new(vb.pp("conv").pp(i), WIDTH, WIDTH, 3, 1, 1);
     Ok(Layer::Block([layer(0)?, layer(2)?, layer(4)?]))
 }

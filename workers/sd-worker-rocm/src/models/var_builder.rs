@@ -1,6 +1,7 @@
 //! Weights as networks read them: by name, below a prefix.
 
 use super::low_rank::Adapter;
+use super::wrap::Wrap;
 use candle_core::quantized::QTensor;
 use candle_core::{DType, Device, Result, Shape, Tensor};
 use std::collections::HashMap;
@@ -13,6 +14,7 @@ pub struct VarBuilder {
     quantized: Arc<HashMap<String, Arc<QTensor>>>,
     factors: Arc<HashMap<String, f64>>,
     adapters: Arc<HashMap<String, Adapter>>,
+    wrap: Wrap,
 }
 
 impl From<candle_nn::VarBuilder<'static>> for VarBuilder {
@@ -22,6 +24,7 @@ impl From<candle_nn::VarBuilder<'static>> for VarBuilder {
             quantized: Arc::default(),
             factors: Arc::default(),
             adapters: Arc::default(),
+            wrap: Wrap::default(),
         }
     }
 }
@@ -59,6 +62,17 @@ impl VarBuilder {
         }
     }
 
+    /// The same for a network of pictures whose edges meet so.
+    #[must_use]
+    pub fn wrapped(self, wrap: Wrap) -> Self {
+        Self { wrap, ..self }
+    }
+
+    /// Which edges of the network's pictures meet.
+    pub fn wrap(&self) -> Wrap {
+        self.wrap
+    }
+
     /// Below `part`.
     #[must_use]
     pub fn pp<S: ToString>(&self, part: S) -> Self {
@@ -67,6 +81,7 @@ impl VarBuilder {
             quantized: self.quantized.clone(),
             factors: self.factors.clone(),
             adapters: self.adapters.clone(),
+            wrap: self.wrap,
         }
     }
 

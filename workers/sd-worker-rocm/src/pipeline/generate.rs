@@ -124,6 +124,11 @@ impl Pipeline {
     ) -> Result<Generated> {
         let edit = Edit::of(request);
         let request = edit.as_ref().map_or(request, |edit| &edit.request);
+        let wrap = request.tuning.seamless.wrap();
+        self.vae.set_wrap(wrap);
+        if let Some(taesd) = &mut self.taesd {
+            taesd.set_wrap(wrap);
+        }
         let mut timings = Timings::default();
         let drawn = match &request.highres {
             None => self.pass(other, request, None, &mut timings, progress)?,

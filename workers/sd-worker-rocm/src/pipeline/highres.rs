@@ -8,12 +8,17 @@ use crate::editing::fit::fitted;
 use crate::editing::resample::Resample;
 use crate::editing::resize::Filter;
 use crate::editing::Fit;
+use crate::models::wrap::{around, Wrap};
 use crate::request::{Highres, ImageRequest};
-use crate::upscale::{enlarge, Method, Network, Tiling};
+use crate::upscale::seamless::margin;
+use crate::upscale::{enlarge_seamless, Method, Network, Tiling};
 use candle_core::{Result as CandleResult, Tensor};
 use std::ops::ControlFlow;
 use std::path::Path;
 use worker::{Error, Result};
+
+/// Latents around those that a filter looks at, where edges meet.
+const REACH: u32 = 8;
 
 /// What a second pass starts from.
 pub(super) struct Second {
@@ -47,7 +52,13 @@ impl Pipeline {
         };
         let (done, seeds) = (first.steps, first.seeds);
         let mut stop = || progress(tell(Stage::Denoise, done, done + after));
-        let Some(second) = self.between(highres, &first.latents, &mut stop)? else {
+        let Some(second) = self.between(
+            highres,
+            &first.latents,
+            again.tuning.seamless.wrap(),
+            &mut stop,
+        )?
+        else {
             return Ok(None);
         };
         let mut told = |told: Progress| {
@@ -70,6 +81,7 @@ impl Pipeline {
         &mut self,
         highres: &Highres,
         latents: &Tensor,
+        wrap: Wrap,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<Second>> {
         let failed = || Error::candle("enlarging between two passes");
@@ -82,10 +94,10 @@ impl Pipeline {
         let larger = match &highres.method {
             Method::Latent(resample) => {
                 let (height, width) = (height / self.factor, width / self.factor);
-                covering(latents, *resample, height, width).map_err(failed())?
+                covering(latents, *resample, (height, width), wrap).map_err(failed())?
             }
             Method::Pixels(filter) => {
-                let enlarged = self.pixels(latents, None, *filter, (width, height), stop)?;
+                let enlarged = self.pixels(latents, None, *filter, (width, height), wrap, stop)?;
                 let Some(latents) = enlarged else {
                     return Ok(None);
                 };
@@ -94,7 +106,7 @@ impl Pipeline {
             Method::Network(path) => {
                 let size = (width, height);
                 let path = Some(path.as_path());
-                match self.pixels(latents, path, Filter::Lanczos, size, stop)? {
+                match self.pixels(latents, path, Filter::Lanczos, size, wrap, stop)? {
                     Some(latents) => latents,
                     None => return Ok(None),
                 }
@@ -113,6 +125,7 @@ impl Pipeline {
         network: Option<&Path>,
         filter: Filter,
         (width, height): (usize, usize),
+        wrap: Wrap,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<Tensor>> {
         let failed = || Error::candle("enlarging between two passes");
@@ -137,7 +150,7 @@ impl Pipeline {
             let tiling = Tiling::default();
             let way = self.upscaler.as_mut().filter(|_| network.is_some());
             let way = way.map(|network| (network, &tiling));
-            let larger = enlarge(&picture, way, filter, size, &mut |_, _| stop())?;
+            let larger = enlarge_seamless(&picture, way, filter, size, wrap, &mut |_, _| stop())?;
             let Some(larger) = larger else {
                 return Ok(None);
             };
@@ -157,13 +170,46 @@ impl Pipeline {
 }
 
 /// Latents resized until nothing is empty; what stands out is cut off on both sides.
-fn covering(x: &Tensor, resample: Resample, height: usize, width: usize) -> CandleResult<Tensor> {
+fn covering(
+    x: &Tensor,
+    resample: Resample,
+    (height, width): (usize, usize),
+    wrap: Wrap,
+) -> CandleResult<Tensor> {
     let (_, _, h, w) = x.dims4()?;
     let scale = (width as f64 / w as f64).max(height as f64 / h as f64);
     let side = |side: usize, least: usize| ((side as f64 * scale).round() as usize).max(least);
     let (tall, wide) = (side(h, height), side(w, width));
-    let x = resample.apply(x, tall, wide)?;
-    x.narrow(2, (tall - height) / 2, height)?
-        .narrow(3, (wide - width) / 2, width)?
+    let beyond = |wraps, from: usize, to: usize| {
+        let (from, to) = margin(wraps, from as u32, to as u32, REACH);
+        (from as usize, to as usize)
+    };
+    let ((rows, above), (columns, before)) = (beyond(wrap.y, h, tall), beyond(wrap.x, w, wide));
+    let x = around(&around(x, 2, rows, rows)?, 3, columns, columns)?;
+    let x = resample.apply(&x.contiguous()?, tall + 2 * above, wide + 2 * before)?;
+    x.narrow(2, above + (tall - height) / 2, height)?
+        .narrow(3, before + (wide - width) / 2, width)?
         .contiguous()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use candle_core::Device;
+
+    #[test]
+    fn latents_whose_edges_meet() {
+        let values: Vec<f32> = (0..96).map(|i| (i * i % 37) as f32).collect();
+        let x = Tensor::from_vec(values, (1, 1, 8, 12), &Device::Cpu).unwrap();
+        let rolled = |x: &Tensor, by: i32| x.roll(by, 2).unwrap().roll(by, 3).unwrap();
+        let resample = Resample::Bicubic { antialias: false };
+        let apart = |wrap| {
+            let larger = |x: &Tensor| covering(x, resample, (12, 18), wrap).unwrap();
+            let apart = (larger(&rolled(&x, 2)) - rolled(&larger(&x), 3)).unwrap();
+            let most = apart.abs().unwrap().max_all().unwrap();
+            most.to_scalar::<f32>().unwrap()
+        };
+        assert!(apart(Wrap { x: true, y: true }) < 1e-4);
+        assert!(apart(Wrap { x: true, y: false }) > 0.1);
+    }
 }

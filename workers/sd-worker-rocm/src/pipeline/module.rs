@@ -2,6 +2,7 @@
 
 use crate::models::change::Change;
 use crate::models::low_rank::{Adapter, LowRank};
+use crate::models::wrap::Wrap;
 use crate::models::VarBuilder;
 use crate::weights::Weights;
 use candle_core::quantized::QTensor;
@@ -32,6 +33,8 @@ pub struct Module<M> {
     /// Tensors that are not as in the file.
     changed: BTreeSet<String>,
     build: Build<M>,
+    /// Which edges of its pictures meet.
+    wrap: Wrap,
     network: Option<Arc<M>>,
 }
 
@@ -67,6 +70,7 @@ impl<M> Module<M> {
             home: home.clone(),
             changed: BTreeSet::new(),
             build: Box::new(build),
+            wrap: Wrap::default(),
             network: None,
         };
         module.network()?;
@@ -112,11 +116,21 @@ impl<M> Module<M> {
         let vb = VarBuilder::from_tensors(self.tensors.clone(), self.dtype, &self.device)
             .with_quantized(self.quantized.clone())
             .with_factors(factors)
+            .wrapped(self.wrap)
             .with_adapters(adapters.map_err(Error::candle(self.what))?);
         let path = self.weights.any_path().unwrap_or(Path::new("(no file)"));
         let network = Arc::new((self.build)(vb).map_err(of_file(self.what, path))?);
         self.network = Some(network.clone());
         Ok(network)
+    }
+
+    /// The network is for pictures whose edges meet so, from now on.
+    pub fn set_wrap(&mut self, wrap: Wrap) {
+        if self.wrap != wrap {
+            self.wrap = wrap;
+            // Built anew, over the same tensors.
+            self.network = None;
+        }
     }
 
     /// The network is not needed for now: with offloading gives its memory on the device back.

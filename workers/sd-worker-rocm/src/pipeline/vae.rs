@@ -4,6 +4,7 @@ use super::module::Module;
 use super::picture;
 use super::types::Switch;
 use crate::models::codec::{CodecConfig, LatentCodec};
+use crate::models::wrap::Wrap;
 use crate::video::{VideoFile, VideoWriter};
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
@@ -42,6 +43,11 @@ impl VaeStage {
             module: Module::new("the VAE", weights, dtype, device, offload, build)?,
             tiling,
         })
+    }
+
+    /// Pictures' edges meet so, from now on.
+    pub fn set_wrap(&mut self, wrap: Wrap) {
+        self.module.set_wrap(wrap);
     }
 
     /// Latents as the denoiser has them, `(batch, channels, height, width)` f32, of pictures in 0..1.

@@ -549,6 +549,12 @@ impl ImageRequest {
             }
             _ => {}
         }
+        if let Some(field) = self.tuning.seamless.field().filter(|_| !unet) {
+            return Err(InvalidRequest::new(
+                field,
+                format!("{field} is implemented for models with a UNet only: a transformer knows where the edges are"),
+            ));
+        }
         match self.tuning.step_cache {
             Some(StepCache::Deep(_)) if !unet => refused(
                 "step_cache",

@@ -2,6 +2,7 @@
 
 use super::guidance_tuning::GuidanceTuning;
 use super::limits::InvalidRequest;
+use super::seamless::Seamless;
 use super::step_cache::StepCache;
 use crate::sampling::{Churn, LevelOptions, Listed};
 use clap::Args;
@@ -79,6 +80,11 @@ pub struct Tuning {
     /// FLUX.1. Faster, and another picture.
     #[arg(long, value_name = "KIND[:X]")]
     pub step_cache: Option<StepCache>,
+
+    /// Whether pictures can be laid side by side.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub seamless: Seamless,
 
     /// Finer settings of guidance.
     #[command(flatten)]
@@ -195,6 +201,7 @@ impl Tuning {
             .filter_map(|(name, value)| Some((name, value?.to_string())))
             .collect();
         settings.extend(self.guidance.settings());
+        settings.extend(self.seamless.settings());
         if let Some(cache) = self.step_cache {
             settings.push(("Step cache", cache.to_string()));
         }

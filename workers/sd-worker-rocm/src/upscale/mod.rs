@@ -4,17 +4,20 @@
 //! |-------------|-----------------------------------------------------------------------------------------|
 //! | [`method`]  | the ways, by name                                                                       |
 //! | [`network`] | a network from a file, at work                                                          |
+//! | [`seamless`]| pictures whose edges meet                                                               |
 //! | [`tiles`]   | tiles, and how they are joined without seams                                            |
 //! | [`folders`] | the networks that clients may name                                                      |
 
 pub mod folders;
 pub mod method;
 pub mod network;
+pub mod seamless;
 pub mod tiles;
 
 pub use folders::UpscalerFolders;
 pub use method::Method;
 pub use network::Network;
+pub use seamless::enlarge_seamless;
 pub use tiles::Tiling;
 
 use crate::editing::resize::Filter;

@@ -31,6 +31,7 @@ mod preprocessors;
 mod prompts;
 mod small;
 mod stored;
+mod tiling;
 mod unets;
 mod upscalers;
 mod video_networks;

@@ -58,7 +58,7 @@ fn web_ui_clients() {
     for (field, value) in [
         ("refiner_checkpoint", json!("refiner")),
         ("restore_faces", json!(true)),
-        ("tiling", json!(true)),
+        ("latent_mask", json!("x")),
         ("script_name", json!("x/y/z plot")),
         ("alwayson_scripts", json!({"adetailer": {"args": [true]}})),
         (

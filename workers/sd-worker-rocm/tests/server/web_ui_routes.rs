@@ -188,7 +188,7 @@ fn errors_have_a_detail() {
         ),
         (
             "/sdapi/v1/txt2img",
-            r#"{"prompt": "x", "tiling": true}"#,
+            r#"{"prompt": "x", "script_name": "x"}"#,
             400,
         ),
         ("/sdapi/v1/img2img", r#"{"prompt": "x"}"#, 400),

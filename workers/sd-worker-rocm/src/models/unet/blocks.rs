@@ -3,21 +3,21 @@
 use super::config::BlockPlan;
 use super::transformer::{TextKeys, Transformer};
 use crate::models::layers::Linear;
-use crate::models::layers::{conv, linear, Upsample};
+use crate::models::layers::{linear, Upsample};
 use crate::models::norm::GroupNorm;
+use crate::models::wrap::WrappedConv;
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
-use candle_nn::Conv2d;
 
 /// Two convolutions with norms, the time in between, around a residual connection.
 #[derive(Debug, Clone)]
 pub struct ResnetBlock {
     pub(crate) norm1: GroupNorm,
-    pub(crate) conv1: Conv2d,
+    pub(crate) conv1: WrappedConv,
     time: Option<Linear>,
     pub(crate) norm2: GroupNorm,
-    pub(crate) conv2: Conv2d,
-    shortcut: Option<Conv2d>,
+    pub(crate) conv2: WrappedConv,
+    shortcut: Option<WrappedConv>,
 }
 
 impl ResnetBlock {
@@ -32,16 +32,23 @@ impl ResnetBlock {
     ) -> Result<Self> {
         Ok(Self {
             norm1: GroupNorm::new(vb.pp("norm1"), groups, inputs, eps)?,
-            conv1: conv(vb.pp("conv1"), inputs, outputs, 3, 1, 1)?,
+            conv1: WrappedConv::new(vb.pp("conv1"), inputs, outputs, 3, 1, 1)?,
             time: match time {
                 Some(width) => Some(linear(vb.pp("time_emb_proj"), width, outputs)?),
                 None => None,
             },
             norm2: GroupNorm::new(vb.pp("norm2"), groups, outputs, eps)?,
-            conv2: conv(vb.pp("conv2"), outputs, outputs, 3, 1, 1)?,
+            conv2: WrappedConv::new(vb.pp("conv2"), outputs, outputs, 3, 1, 1)?,
             shortcut: match inputs == outputs {
                 true => None,
-                false => Some(conv(vb.pp("conv_shortcut"), inputs, outputs, 1, 1, 0)?),
+                false => Some(WrappedConv::new(
+                    vb.pp("conv_shortcut"),
+                    inputs,
+                    outputs,
+                    1,
+                    1,
+                    0,
+                )?),
             },
         })
     }
@@ -161,7 +168,7 @@ impl Layers {
 #[derive(Debug, Clone)]
 pub struct DownBlock {
     pub(super) layers: Layers,
-    downsample: Option<Conv2d>,
+    downsample: Option<WrappedConv>,
 }
 
 impl DownBlock {
@@ -180,7 +187,7 @@ impl DownBlock {
             layers: Layers::new(&vb, &all, plan, common)?,
             downsample: match last {
                 true => None,
-                false => Some(conv(
+                false => Some(WrappedConv::new(
                     vb.pp("downsamplers.0.conv"),
                     channels,
                     channels,

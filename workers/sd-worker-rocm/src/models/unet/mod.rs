@@ -4,13 +4,13 @@ pub mod blocks;
 pub mod config;
 pub mod transformer;
 
-use super::layers::{conv, sinusoidal, TimestepEmbedding};
+use super::layers::{sinusoidal, TimestepEmbedding};
 use super::norm::GroupNorm;
+use super::wrap::WrappedConv;
 use crate::models::VarBuilder;
 use crate::request::Way;
 use blocks::{Common, DownBlock, Layers, MidBlock, UpBlock};
 use candle_core::{DType, Device, Module, Result, Tensor};
-use candle_nn::Conv2d;
 use config::{Plan, UNetConfig};
 use transformer::{PictureKeys, TextKeys};
 
@@ -20,7 +20,7 @@ pub struct Trunk {
     config: UNetConfig,
     time: TimestepEmbedding,
     addition: Option<TimestepEmbedding>,
-    conv_in: Conv2d,
+    conv_in: WrappedConv,
     down: Vec<DownBlock>,
     mid: Option<MidBlock>,
     dtype: DType,
@@ -155,7 +155,7 @@ impl Trunk {
             inputs = block.channels;
         }
         Ok(Self {
-            conv_in: conv(vb.pp("conv_in"), config.in_channels, first, 3, 1, 1)?,
+            conv_in: WrappedConv::new(vb.pp("conv_in"), config.in_channels, first, 3, 1, 1)?,
             time,
             addition,
             down,
@@ -368,7 +368,7 @@ pub struct UNet {
     trunk: Trunk,
     up: Vec<UpBlock>,
     norm_out: GroupNorm,
-    conv_out: Conv2d,
+    conv_out: WrappedConv,
 }
 
 impl UNet {
@@ -403,7 +403,7 @@ impl UNet {
             trunk: Trunk::new(&vb, config, &plan)?,
             up,
             norm_out: GroupNorm::new(vb.pp("conv_norm_out"), groups, first, eps)?,
-            conv_out: conv(vb.pp("conv_out"), first, config.out_channels, 3, 1, 1)?,
+            conv_out: WrappedConv::new(vb.pp("conv_out"), first, config.out_channels, 3, 1, 1)?,
         })
     }
 

@@ -3,21 +3,22 @@
 use super::blocks::{MidBlock, EPS};
 use super::config::VaeConfig;
 use super::tiles::Tiles;
-use crate::models::layers::{conv, Upsample};
+use crate::models::layers::Upsample;
 use crate::models::norm::GroupNorm;
 use crate::models::unet::blocks::ResnetBlock;
+use crate::models::wrap::{Wrap, WrappedConv};
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
-use candle_nn::Conv2d;
 
 /// The decoder.
 #[derive(Debug, Clone)]
 pub(super) struct Decoder {
-    conv_in: Conv2d,
+    conv_in: WrappedConv,
     mid: MidBlock,
     blocks: Vec<(Vec<ResnetBlock>, Option<Upsample>)>,
     norm_out: GroupNorm,
-    conv_out: Conv2d,
+    conv_out: WrappedConv,
+    wrap: Wrap,
 }
 
 impl Decoder {
@@ -40,11 +41,12 @@ impl Decoder {
             blocks.push((layers, upsample));
         }
         Ok(Self {
-            conv_in: conv(vb.pp("conv_in"), config.latent_channels, last, 3, 1, 1)?,
+            wrap: vb.wrap(),
+            conv_in: WrappedConv::new(vb.pp("conv_in"), config.latent_channels, last, 3, 1, 1)?,
             mid: MidBlock::new(vb.pp("mid_block"), last, config)?,
             blocks,
             norm_out: GroupNorm::new(vb.pp("conv_norm_out"), config.norm_num_groups, first, EPS)?,
-            conv_out: conv(vb.pp("conv_out"), first, config.out_channels, 3, 1, 1)?,
+            conv_out: WrappedConv::new(vb.pp("conv_out"), first, config.out_channels, 3, 1, 1)?,
         })
     }
 
@@ -78,7 +80,7 @@ impl Decoder {
 
     pub(super) fn forward_tiled(&self, x: &Tensor, size: usize) -> Result<Tensor> {
         let x = self.mid.forward(&self.conv_in.forward(x)?)?;
-        let mut tiles = Tiles::cut(&x, size, self.reach(0))?;
+        let mut tiles = Tiles::cut(&x, size, self.reach(0), self.wrap)?;
         for (level, (layers, upsample)) in self.blocks.iter().enumerate() {
             tiles.shrink(self.reach(level))?;
             for layer in layers {

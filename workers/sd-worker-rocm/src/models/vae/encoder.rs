@@ -2,21 +2,21 @@
 
 use super::blocks::{MidBlock, EPS};
 use super::config::VaeConfig;
-use crate::models::layers::conv;
 use crate::models::norm::GroupNorm;
 use crate::models::unet::blocks::ResnetBlock;
+use crate::models::wrap::{Wrap, WrappedConv};
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
-use candle_nn::Conv2d;
 
 /// The encoder.
 #[derive(Debug, Clone)]
 pub(super) struct Encoder {
-    conv_in: Conv2d,
-    blocks: Vec<(Vec<ResnetBlock>, Option<Conv2d>)>,
+    conv_in: WrappedConv,
+    blocks: Vec<(Vec<ResnetBlock>, Option<WrappedConv>)>,
     mid: MidBlock,
     norm_out: GroupNorm,
-    conv_out: Conv2d,
+    conv_out: WrappedConv,
+    wrap: Wrap,
 }
 
 impl Encoder {
@@ -33,17 +33,32 @@ impl Encoder {
                 inputs = *channels;
             }
             let downsample = match i + 1 < widths.len() {
-                true => Some(conv(vb.pp("downsamplers.0.conv"), inputs, inputs, 3, 2, 0)?),
+                true => Some(WrappedConv::new(
+                    vb.pp("downsamplers.0.conv"),
+                    inputs,
+                    inputs,
+                    3,
+                    2,
+                    0,
+                )?),
                 false => None,
             };
             blocks.push((layers, downsample));
         }
         Ok(Self {
-            conv_in: conv(vb.pp("conv_in"), config.in_channels, first, 3, 1, 1)?,
+            wrap: vb.wrap(),
+            conv_in: WrappedConv::new(vb.pp("conv_in"), config.in_channels, first, 3, 1, 1)?,
             blocks,
             mid: MidBlock::new(vb.pp("mid_block"), last, config)?,
             norm_out: GroupNorm::new(vb.pp("conv_norm_out"), config.norm_num_groups, last, EPS)?,
-            conv_out: conv(vb.pp("conv_out"), last, 2 * config.latent_channels, 3, 1, 1)?,
+            conv_out: WrappedConv::new(
+                vb.pp("conv_out"),
+                last,
+                2 * config.latent_channels,
+                3,
+                1,
+                1,
+            )?,
         })
     }
 
@@ -55,7 +70,7 @@ impl Encoder {
             }
             if let Some(downsample) = downsample {
                 // The original pads on the right and below only.
-                let padded = x.pad_with_zeros(2, 0, 1)?.pad_with_zeros(3, 0, 1)?;
+                let padded = self.wrap.padded(&x, [0, 1, 0, 1])?;
                 x = downsample.forward(&padded)?;
             }
         }

@@ -8,6 +8,7 @@
 
 use crate::models::norm::GroupNorm;
 use crate::models::unet::blocks::ResnetBlock;
+use crate::models::wrap::{around, Wrap};
 use candle_core::{Module, Result, Tensor};
 
 /// A piece of the picture and the margins around it, in latents: above, below, left, right.
@@ -27,23 +28,31 @@ pub struct Tiles {
 }
 
 impl Tiles {
-    /// Cuts `x`, `(1, channels, height, width)`, into pieces of up to `size` latents each way with margins of `reach`.
+    /// Cuts `x`, `(1, channels, height, width)`, into pieces of up to `size` latents each way with margins of `reach`;
+    /// where edges meet, those of the outer pieces are what lies at the opposite edge.
     ///
     /// # Errors
     /// If the device fails.
-    pub fn cut(x: &Tensor, size: usize, reach: usize) -> Result<Self> {
+    pub fn cut(x: &Tensor, size: usize, reach: usize, wrap: Wrap) -> Result<Self> {
         let (_, _, height, width) = x.dims4()?;
+        let beyond = |wraps: bool| if wraps { reach } else { 0 };
+        let (rows, columns) = (beyond(wrap.y), beyond(wrap.x));
+        let x = around(&around(x, 2, rows, rows)?, 3, columns, columns)?;
         // Pieces of nearly one size: a sliver at the end would cost as much as its margins.
         let spans = |total: usize| {
             let count = total.div_ceil(size).max(1);
             (0..count).map(move |i| (i * total / count, (i + 1) * total / count))
         };
         let rows = spans(height).map(|(top, bottom)| {
-            let (above, below) = (reach.min(top), reach.min(height - bottom));
-            let rows = x.narrow(2, top - above, above + bottom - top + below)?;
+            let (above, below) = (reach.min(top + rows), reach.min(height - bottom + rows));
+            let strip = x.narrow(2, top + rows - above, above + bottom - top + below)?;
             let tiles = spans(width).map(|(left, right)| {
-                let (before, after) = (reach.min(left), reach.min(width - right));
-                let tile = rows.narrow(3, left - before, before + right - left + after)?;
+                let (before, after) = (
+                    reach.min(left + columns),
+                    reach.min(width - right + columns),
+                );
+                let tile =
+                    strip.narrow(3, left + columns - before, before + right - left + after)?;
                 Ok(Tile {
                     x: tile.contiguous()?,
                     margins: [above, below, before, after],

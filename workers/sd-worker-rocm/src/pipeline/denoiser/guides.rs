@@ -5,6 +5,7 @@ use crate::models::controlnet::{ControlConfig, ControlNet};
 use crate::models::t2i_adapter::{AdapterConfig, T2iAdapter};
 use crate::models::unet::config::UNetConfig;
 use crate::models::unet::{Condition, Extra, Residuals};
+use crate::models::wrap::Wrap;
 use crate::models::VarBuilder;
 use crate::pipeline::module::Module;
 use crate::pipeline::picture;
@@ -58,6 +59,8 @@ pub struct Told<'a> {
     pub prompts: Prompts,
     /// Width and height of the pictures.
     pub size: (usize, usize),
+    /// Which edges of the pictures meet.
+    pub wrap: Wrap,
 }
 
 impl Guides {
@@ -92,6 +95,7 @@ impl Guides {
         let Some(module) = self.open.get_mut(&control.model) else {
             return Err(Error::Runtime("the ControlNet is gone".to_string()));
         };
+        module.set_wrap(told.wrap);
         let dtype = module.dtype();
         let network = module.network()?;
         let (width, height) = told.size;

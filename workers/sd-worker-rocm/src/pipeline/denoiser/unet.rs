@@ -110,12 +110,14 @@ impl UNetDenoiser {
             batch: request.batch,
             prompts,
             size: (request.width, request.height),
+            wrap: request.tuning.seamless.wrap(),
         };
         let unet = (&self.config, self.module.dtype());
         let mut guides = Vec::new();
         for control in &request.controls {
             guides.push(self.guides.prepare(control, &told, unet)?);
         }
+        self.module.set_wrap(told.wrap);
         let unet = self.module.network()?;
         let unet = match setting.perturbation {
             None => unet,

@@ -10,7 +10,7 @@ use crate::lora::Lora;
 use crate::recall::Recalled;
 use crate::request::seed::given_seed;
 use crate::request::wording::{NoiseChange, Wording};
-use crate::request::{Drawn, HighresFields, InterfaceDefaults, RequestFields, Tuning};
+use crate::request::{Drawn, HighresFields, InterfaceDefaults, RequestFields, Seamless, Tuning};
 use crate::server::App;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -25,9 +25,8 @@ const MAX_BATCHES: usize = 8;
 type Asks = fn(&Value) -> bool;
 
 /// Options that would change the picture and are not implemented, and which values ask for them.
-const NOT_IMPLEMENTED: [(&str, Asks); 4] = [
+const NOT_IMPLEMENTED: [(&str, Asks); 3] = [
     ("restore_faces", is_set),
-    ("tiling", is_set),
     ("script_name", is_set),
     ("latent_mask", is_set),
 ];
@@ -90,6 +89,8 @@ pub(super) struct Body {
     disable_extra_networks: bool,
     /// The text of a picture: what it says counts where the request says nothing.
     infotext: Option<String>,
+    /// Whether the pictures can be laid side by side.
+    tiling: bool,
     /// Guidance by the start picture, of models that change pictures as they are told.
     image_cfg_scale: Option<f64>,
     /// As newer web UIs have it; `override_settings` has the older `CLIP_stop_at_last_layers`.
@@ -250,6 +251,10 @@ impl Body {
             s_tmin: self.s_tmin,
             s_tmax: self.s_tmax,
             s_noise: self.s_noise,
+            seamless: Seamless {
+                tiling: self.tiling,
+                ..Seamless::default()
+            },
             ..Tuning::default()
         };
         own.guidance.guidance_min_sigma = late;

@@ -1,0 +1,104 @@
+//! Pictures whose opposite edges meet, so that they can be laid side by side: convolutions that go on at the other edge.
+
+use super::layers::conv;
+use super::VarBuilder;
+use candle_core::{Module, Result, Tensor};
+use candle_nn::{Conv2d, Conv2dConfig};
+
+/// Which opposite edges of a picture meet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Wrap {
+    /// The left and the right one.
+    pub x: bool,
+    /// The upper and the lower one.
+    pub y: bool,
+}
+
+impl Wrap {
+    /// Whether none do.
+    pub fn is_none(self) -> bool {
+        self == Self::default()
+    }
+
+    /// `(batch, channels, height, width)` with so many pixels more above, below, on the left and on the right: those of
+    /// the opposite edge where the edges meet, else zeros.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub fn padded(self, x: &Tensor, [above, below, left, right]: [usize; 4]) -> Result<Tensor> {
+        let x = match self.y {
+            true => around(x, 2, above, below)?,
+            false => x.pad_with_zeros(2, above, below)?,
+        };
+        match self.x {
+            true => around(&x, 3, left, right),
+            false => x.pad_with_zeros(3, left, right),
+        }
+    }
+}
+
+/// `x` with `before` and `after` more along a dimension, which begins anew where it ends.
+pub fn around(x: &Tensor, dim: usize, before: usize, after: usize) -> Result<Tensor> {
+    let size = x.dim(dim)?;
+    if size == 0 || before + after == 0 {
+        return Ok(x.clone());
+    }
+    let first = before.next_multiple_of(size) - before;
+    let ids = (0..before + size + after).map(|i| ((first + i) % size) as u32);
+    let ids = Tensor::new(ids.collect::<Vec<_>>(), x.device())?;
+    x.index_select(&ids, dim)
+}
+
+/// A square convolution that goes on at the other edge of the picture where the network's edges meet.
+#[derive(Debug, Clone)]
+pub struct WrappedConv {
+    /// Without padding of its own where edges meet.
+    conv: Conv2d,
+    padding: usize,
+    wrap: Wrap,
+}
+
+impl WrappedConv {
+    /// As [`conv`]; which edges meet is the builder's.
+    ///
+    /// # Errors
+    /// If the tensors are missing or of other shapes.
+    pub fn new(
+        vb: VarBuilder,
+        inputs: usize,
+        outputs: usize,
+        kernel: usize,
+        stride: usize,
+        padding: usize,
+    ) -> Result<Self> {
+        let wrap = vb.wrap();
+        let conv = conv(vb, inputs, outputs, kernel, stride, padding)?;
+        let conv = match wrap.is_none() || padding == 0 {
+            true => conv,
+            false => {
+                let config = Conv2dConfig {
+                    padding: 0,
+                    ..*conv.config()
+                };
+                Conv2d::new(conv.weight().clone(), conv.bias().cloned(), config)
+            }
+        };
+        Ok(Self {
+            conv,
+            padding,
+            wrap,
+        })
+    }
+}
+
+impl Module for WrappedConv {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self.wrap.is_none() || self.padding == 0 {
+            true => self.conv.forward(x),
+            false => {
+                let x = self.wrap.padded(x, [self.padding; 4])?;
+                self.conv.forward(&x.contiguous()?)
+            }
+        }
+    }
+}
