@@ -1,6 +1,7 @@
 //! What works the queue.
 
 use crate::pipeline::{Generated, ModelInfo, Pipeline, Progress};
+use crate::prompt::TokenCounter;
 use crate::request::ValidRequest;
 use std::ops::ControlFlow;
 use worker::device::name_of;
@@ -44,6 +45,11 @@ pub trait Generate: Send {
         self.generate(request, progress)
     }
 
+    /// What counts a prompt's tokens, for models that cut prompts into chunks.
+    fn counter(&self) -> Option<TokenCounter> {
+        None
+    }
+
     /// The pipeline, if it is one.
     fn as_pipeline(&mut self) -> Option<&mut Pipeline> {
         None
@@ -61,6 +67,10 @@ impl Generate for Pipeline {
         progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
     ) -> Result<Generated> {
         self.generate(request, progress)
+    }
+
+    fn counter(&self) -> Option<TokenCounter> {
+        self.token_counter()
     }
 
     fn diagnose(&self, error: &Error) -> DeviceFault {

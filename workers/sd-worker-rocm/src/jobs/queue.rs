@@ -6,6 +6,7 @@ use super::state::{Job, State};
 use super::work::{watch, work};
 use super::Generate;
 use crate::pipeline::ModelInfo;
+use crate::prompt::TokenCounter;
 use crate::request::ValidRequest;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -102,6 +103,11 @@ impl JobQueue {
     /// What the model is.
     pub fn info(&self) -> &ModelInfo {
         &self.shared.info
+    }
+
+    /// What counts a prompt's tokens, if the model tells.
+    pub fn counter(&self) -> Option<&TokenCounter> {
+        self.shared.counter.as_ref()
     }
 
     /// Sums since the start.

@@ -4,6 +4,7 @@ use super::crew::{Meter, Replica, Slot};
 use super::state::{Job, State};
 use super::work::{Task, Work};
 use crate::pipeline::ModelInfo;
+use crate::prompt::TokenCounter;
 use crate::request::ValidRequest;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -103,6 +104,7 @@ pub(super) struct Shared {
     pub meters: Vec<Meter>,
     pub start: Instant,
     pub info: ModelInfo,
+    pub counter: Option<TokenCounter>,
 }
 
 impl Entry {
@@ -199,6 +201,7 @@ impl Shelf {
 impl Shared {
     /// Nothing waits, nothing runs.
     pub fn new(options: QueueOptions, info: ModelInfo, replicas: Vec<Replica>) -> Self {
+        let counter = replicas.first().and_then(|one| one.generator.counter());
         Self {
             meters: replicas.iter().map(|_| Meter::default()).collect(),
             start: Instant::now(),
@@ -211,6 +214,7 @@ impl Shared {
             options,
             counters: Counters::default(),
             info,
+            counter,
         }
     }
 

@@ -39,6 +39,7 @@ pub use place::{GuidancePlace, Placement};
 pub use types::{Generated, PipelineOptions, Precision, Progress, Stage, Switch, Timings};
 
 use crate::models::taesd::Taesd;
+use crate::prompt::TokenCounter;
 use crate::sampling::NoiseSchedule;
 use crate::upscale::Network;
 use candle_core::Device;
@@ -85,6 +86,11 @@ impl Pipeline {
     /// What the model is.
     pub fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    /// What counts a prompt's tokens, if prompts are cut into chunks of them.
+    pub fn token_counter(&self) -> Option<TokenCounter> {
+        self.text.counter(self.info.prompt_weights)
     }
 
     /// Gives it another name.

@@ -5,7 +5,9 @@ use super::module::Module;
 use crate::lora::Network;
 use crate::models::change::Change;
 use crate::models::clip::{ClipConfig, ClipTextEncoder};
-use crate::prompt::{apply_weights, chunk, pad_to, Chunk, ChunkOptions, ClipTokenizer, Tokenize};
+use crate::prompt::{
+    apply_weights, chunk, pad_to, Chunk, ChunkOptions, ClipTokenizer, TokenCounter, Tokenize,
+};
 use crate::textual_inversion::Concept;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor, D};
@@ -29,7 +31,7 @@ type Stop<'a> = &'a mut dyn FnMut() -> ControlFlow<()>;
 pub struct Tower {
     /// The network.
     pub module: Module<ClipTextEncoder>,
-    tokenizer: ClipTokenizer,
+    tokenizer: Arc<ClipTokenizer>,
     length: usize,
     /// Layers that the model leaves out at the tower's end.
     leave_out: usize,
@@ -91,7 +93,7 @@ impl Tower {
         };
         Ok(Self {
             module: Module::new("the text encoder", weights, dtype, device, offload, build)?,
-            tokenizer,
+            tokenizer: Arc::new(tokenizer),
             length,
             leave_out: reading.leave_out,
             norm: reading.norm,
@@ -104,7 +106,7 @@ impl Tower {
             weights: prompt.weighted,
             ..ChunkOptions::default()
         };
-        chunk(prompt.text, &self.tokenizer, options)
+        chunk(prompt.text, &*self.tokenizer, options)
     }
 
     /// `(1, tokens, width)` and `(1, pooled width)`, f32; `None` if it was stopped.
@@ -287,6 +289,13 @@ impl TextStage {
         }
     }
 
+    /// Counts tokens, where chunks of them are what prompts are cut into; other encoders have one long text.
+    pub fn counter(&self, weights: bool) -> Option<TokenCounter> {
+        let tower = self.towers.first().filter(|_| self.long.is_empty())?;
+        let tokenizer = tower.tokenizer.clone();
+        Some(TokenCounter::new(tokenizer, tower.length, weights))
+    }
+
     /// Names of the networks' tensors.
     pub fn names(&self) -> Vec<(Network, Vec<String>)> {
         let towers = self.towers.iter().enumerate().map(|(i, tower)| {
@@ -388,7 +397,7 @@ impl TextStage {
         let mut pooled = Vec::new();
         for tower in &mut self.towers {
             let mut chunks = tower.chunks(prompt)?;
-            pad_to(&mut chunks, length, &tower.tokenizer);
+            pad_to(&mut chunks, length, &*tower.tokenizer);
             let Some((text, last)) = tower.encode(&chunks, skip, stop)? else {
                 return Ok(None);
             };

@@ -40,7 +40,7 @@ impl Recalled {
         }
     }
 
-    /// Reads the text of a picture of AUTOMATIC1111's web UI, or of ours.
+    /// Reads the text of a picture of AUTOMATIC1111's web UI, or of ours; any text is a prompt at least.
     pub fn of_text(text: &str, upscaler: &dyn Fn(&str) -> Result<Method>) -> Self {
         web_ui::read(text, upscaler)
     }

@@ -4,23 +4,65 @@ use super::{App, ImageWorker};
 use crate::editing::{Fill, Fit};
 use crate::info::{Family, Purpose};
 use crate::preprocess::Kind;
+use crate::prompt::TokenCount;
 use crate::request::ControlMode;
 use crate::sampling::{Sampler, Schedule};
 use crate::textual_inversion::Concept;
 use crate::upscale::Method;
 use crate::video::VideoFormat;
 use axum::Json;
+use schemars::JsonSchema;
+use serde::Deserialize;
 use serde_json::{json, Value};
-use worker::http::{blocking, ApiError};
+use worker::http::{blocking, ApiError, JsonBody};
 use worker::serve::{Model, Route};
+
+/// Most prompts whose tokens are counted at once.
+const MAX_COUNTED: usize = 16;
 
 /// The routes.
 pub(super) fn routes() -> Vec<Route<ImageWorker>> {
-    vec![Route::get(
-        "/v1/choices",
-        "The model's defaults and limits, and what requests may name",
-        choices,
-    )]
+    vec![
+        Route::get(
+            "/v1/choices",
+            "The model's defaults and limits, and what requests may name",
+            choices,
+        ),
+        Route::post("/v1/tokens", "How many tokens prompts have", tokens).takes::<Prompts>(),
+    ]
+}
+
+/// Prompts of which the tokens are counted.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Prompts {
+    prompts: Vec<String>,
+    /// One model or several: where it is asked.
+    #[serde(rename = "model")]
+    _model: Option<String>,
+}
+
+/// Tokens of each prompt, and of the chunks that prompts are cut into; null from models that read prompts whole.
+async fn tokens(
+    Model(app): Model<App>,
+    JsonBody(asked): JsonBody<Prompts>,
+) -> Result<Json<Value>, ApiError> {
+    if asked.prompts.len() > MAX_COUNTED {
+        let reason = format!("there are more than {MAX_COUNTED} prompts");
+        return Err(ApiError::field("prompts", reason));
+    }
+    let Some(counter) = app.queue().counter().cloned() else {
+        return Ok(Json(json!({"tokens": null, "chunk": null})));
+    };
+    let count = move || {
+        let counts = asked.prompts.iter().map(|prompt| counter.count(prompt));
+        counts.collect::<worker::Result<Vec<TokenCount>>>()
+    };
+    let wrong = |e: worker::Error| ApiError::field("prompts", e.to_string());
+    let counts = blocking(count).await?.map_err(wrong)?;
+    let tokens: Vec<usize> = counts.iter().map(|count| count.tokens).collect();
+    let chunk = counts.first().map(|count| count.chunk);
+    Ok(Json(json!({"tokens": tokens, "chunk": chunk})))
 }
 
 async fn choices(Model(app): Model<App>) -> Result<Json<Value>, ApiError> {
@@ -88,8 +130,9 @@ impl App {
             "references": [info.references.start(), info.references.end()],
             "inpainting": info.inpainting,
             "takes": {
+                "token_count": self.queue().counter().is_some(),
                 "picture": video.is_none(),
-                "text_alone": info.purpose == Purpose::Pictures,
+                "text_alone": info.purpose != Purpose::Instructions,
                 "instructions": info.purpose == Purpose::Instructions,
                 "depth": info.purpose == Purpose::Depth,
                 "controls": family.is_steered(),

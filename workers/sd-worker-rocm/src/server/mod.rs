@@ -4,6 +4,7 @@
 //! |--------------|-----------------------------------------------------------------------------------------|
 //! | [`jobs`]     | `/v1/jobs`: submit (rbee's operations), list, watch, stream, cancel, pictures           |
 //! | `choices`    | `/v1/choices`: the model's defaults, limits, and what requests may name                 |
+//! | `recalled`   | `/v1/recall`: what a picture was made with, as fields of a job                          |
 //! | [`pictures`] | `/v1/pictures/…`: single pictures for whoever has their address                         |
 //! | [`controls`] | `/controlnet/…`: what the web UI's extension lists                                      |
 //! | [`openai`]   | `/v1/images/generations` `edits` `variations`, `/v1/models`                             |
@@ -32,6 +33,7 @@ pub mod openai;
 mod openai_fields;
 mod page;
 pub mod pictures;
+mod recalled;
 pub mod request;
 mod saved_jobs;
 pub mod sdapi;
@@ -138,6 +140,7 @@ impl Worker for ImageWorker {
         public.extend(sdapi::public_routes());
         let mut protected = jobs::routes();
         protected.extend(choices::routes());
+        protected.extend(recalled::routes());
         protected.extend(openai::routes());
         protected.extend(videos::routes());
         protected.extend(sdapi::routes());

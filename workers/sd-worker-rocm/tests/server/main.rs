@@ -12,6 +12,7 @@ mod hashed;
 mod small;
 
 mod browser;
+mod choices;
 mod control;
 mod crew;
 mod editing;
@@ -19,7 +20,11 @@ mod life;
 mod limits;
 mod openai;
 mod orchestrator;
+#[cfg(feature = "built-in-model")]
+mod page_canvas;
 mod page_form;
+mod page_settings;
+mod page_tools;
 mod queue;
 mod saved;
 mod support;

@@ -14,10 +14,12 @@
 // backend.submit(body)     promise of a job; throws ServerError with message, status and param if it is refused
 // backend.follow(id, body) a job of which the id is known; job.ended is a promise of the job when nothing more happens
 // backend.cancel(id), list(), get(path), post(path, json), blob(url)
-// sendTo(picture, where)   promise; where: text, image, inpaint, upscale, preprocess, control, reference, info
+// sendTo(picture, where)   promise; where: text, image, inpaint, first, last (frames), control, reference, upscale,
+//                          preprocess, info
 // canSend(where)           whether there is such a place now
 // generate()               promise of the open pane's job, or null if it was refused, which the form shows
-// open(pane)               opens a pane
+// open(pane), openForm()   opens a pane, or the form's that was open last
+// addPlace(where, f)       a place that pictures can be sent to: f(blob, picture)
 //
 // A job is { id, fields, state, position, step, total, secondsLeft, preview, error, images, created, ended }, a picture
 // { url, videoUrl, seed, parameters, job, index } or { blob, parameters }.
@@ -26,6 +28,9 @@ import { $, make } from "./dom.js";
 import { Form } from "./form/form.js";
 import { iconButton } from "./icons.js";
 import { askForKey } from "./key-dialog.js";
+import { mount as mountInfo } from "./panes/info.js";
+import { mount as mountPreprocess } from "./panes/preprocess.js";
+import { mount as mountUpscale } from "./panes/upscale.js";
 import { Request } from "./request.js";
 import { Results } from "./results.js";
 import { Run } from "./run.js";
@@ -36,12 +41,18 @@ import { setTheme, theme, THEMES } from "./theme.js";
 
 // Panes that are a form with something to start from, and when a model has them.
 const FORMS = [
-  { id: "text", label: "Text to image", has: () => true },
+  { id: "text", label: "Text to image", has: ({ takes, video }) => takes.text_alone && !video },
+  { id: "video", label: "Video", has: ({ video }) => video !== null },
   { id: "image", label: "Image to image", has: ({ takes }) => takes.picture },
+  { id: "inpaint", label: "Inpaint", has: ({ takes }) => takes.picture },
 ];
 
 // Panes of their own: `mount(element, context)` fills them.
-const PANES = [];
+const PANES = [
+  { id: "upscale", label: "Upscale", mount: mountUpscale },
+  { id: "preprocess", label: "Preprocess", mount: mountPreprocess },
+  { id: "info", label: "PNG info", mount: mountInfo },
+];
 
 const backend = new Backend({ keyWanted: (reason) => askForKey(reason, () => backend.watch()) });
 const request = new Request();
@@ -54,6 +65,7 @@ const context = {
   addPlace: (where, take) => sender.add(where, take),
   generate: () => run.generate(),
   open: (pane) => tabs.open(pane),
+  openForm: () => tabs.open(formPane),
 };
 
 const form = new Form(context);
@@ -74,7 +86,10 @@ const tabs = new Tabs((pane) => {
   source.show(pane);
 });
 
-request.compose(() => source.compose(formPane));
+request.compose(() => {
+  form.check();
+  return source.compose(formPane);
+});
 
 for (const { id, label } of FORMS) tabs.add(id, label, $("pane-create"));
 for (const { id, label, mount } of PANES) {
@@ -83,12 +98,27 @@ for (const { id, label, mount } of PANES) {
   tabs.add(id, label, section);
   mount(section, context);
 }
-for (const name of ["image"]) {
-  sender.add(name, async (blob) => {
-    tabs.open(name);
-    await source.set(name, blob);
-  });
-}
+// Places that a model's panes have.
+const FORM_PLACES = {
+  image: { pane: "image", has: ({ takes }) => takes.picture },
+  inpaint: { pane: "inpaint", has: ({ takes }) => takes.picture },
+  first: { pane: "video", has: ({ video }) => video && video.first !== "never" },
+  last: { pane: "video", has: ({ video }) => video && video.last !== "never" },
+};
+
+const offerPlaces = (choices) => {
+  for (const [place, { pane, has }] of Object.entries(FORM_PLACES)) {
+    if (!has(choices)) sender.remove(place);
+    else {
+      sender.add(place, async (blob) => {
+        tabs.open(pane);
+        await source.set(place, blob);
+      });
+    }
+  }
+  // The form adds those that this model has.
+  for (const place of ["control", "reference"]) sender.remove(place);
+};
 
 // The head -----------------------------------------------------------------------------------------
 
@@ -109,9 +139,9 @@ const showState = () => {
   $("go").disabled = backend.choices === null;
 };
 
-$("models").addEventListener("change", async () => {
+$("models").addEventListener("change", () => {
   request.update({ model: $("models").value });
-  await backend.choose($("models").value);
+  backend.choose($("models").value);
 });
 
 const nextTheme = () => THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length];
@@ -123,6 +153,8 @@ $("tools").append(themeButton);
 
 backend.subscribe("choices", () => {
   showHead();
+  offerPlaces(backend.choices);
+  source.build(backend.choices);
   form.build();
   for (const { id, has } of FORMS) tabs.offer(id, has(backend.choices));
   showState();
@@ -136,9 +168,15 @@ $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   run.generate();
 });
+$("actions-more").append(
+  iconButton("trash", "All settings as the model has them; prompts stay", () => {
+    const { prompt, negative_prompt, model } = request.fields;
+    request.replace({ prompt, negative_prompt, model });
+  }),
+);
 $("cancel").addEventListener("click", () => run.cancel());
 
 showState();
 tabs.start();
-await backend.choose(request.fields.model);
+backend.prefer(request.fields.model);
 await backend.watch();

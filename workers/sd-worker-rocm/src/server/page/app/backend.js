@@ -77,18 +77,22 @@ export class Backend {
     const [info, { data }] = await Promise.all([get("info"), get("v1/models")]);
     const told = (device) => `${device.name} ${device.description ?? ""}${device.lost ? " (lost)" : ""}`.trim();
     this.device = (info.devices ?? []).map(told).join(", ") || (info.device ?? "");
-    this.models = [...new Set(data.map(({ id }) => id))];
+    this.models = data.filter(({ parent }) => !parent).map(({ id }) => id);
     const known = this.models.includes(this.#model) ? this.#model : null;
     this.choices = await get(`v1/choices${of(known)}`);
     this.#tell("choices");
   }
 
-  // Another model's choices.
+  // The model whose choices are read next.
+  prefer(model) {
+    this.#model = model ?? null;
+  }
+
+  // Another model's choices. It may have to be loaded first.
   async choose(model) {
-    const wanted = model ?? null;
-    if (wanted === this.#model) return;
-    this.#model = wanted;
-    if (this.choices) await this.refresh();
+    this.prefer(model);
+    this.#say(`Waiting for ${model} …`);
+    await this.watch();
   }
 
   // Puts a job in line. Throws what the server refuses, with the field that it names.

@@ -54,7 +54,7 @@ const address = (id) => `v1/jobs/${encodeURIComponent(id)}`;
 export const follow = async (job, { changed, problem }) => {
   while (!FINAL.includes(job.state)) {
     try {
-      await listen(job, changed);
+      await listen(job, changed, problem);
       describe(job, await get(address(job.id)));
       problem("");
     } catch (error) {
@@ -74,9 +74,10 @@ export const follow = async (job, { changed, problem }) => {
   job.end();
 };
 
-const listen = async (job, changed) => {
+const listen = async (job, changed, problem) => {
   let begun = null;
   for await (const { name, data } of events(`${address(job.id)}/stream`)) {
+    problem("");
     if (name === "queued") Object.assign(job, { state: "queued", position: data.position });
     else if (name === "progress") {
       begun ??= { step: data.step, at: performance.now() };

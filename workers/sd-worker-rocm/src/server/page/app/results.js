@@ -11,6 +11,8 @@ export const PLACES = [
   ["text", "the form (settings)"],
   ["image", "Image to image"],
   ["inpaint", "Inpaint"],
+  ["first", "First frame"],
+  ["last", "Last frame"],
   ["control", "ControlNet"],
   ["reference", "References"],
   ["upscale", "Upscale"],

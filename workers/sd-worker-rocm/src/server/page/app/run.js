@@ -1,12 +1,13 @@
 // Puts the open pane's request in line, as often as is asked for, and cancels what this page has in line.
 import { FINAL } from "./jobs.js";
+import { blobOf } from "./pictures.js";
 import { ServerError } from "./server.js";
 
 export class Run {
   // Jobs in a row.
   count = 1;
-  // The seed of the last picture that is known.
-  lastSeed = null;
+  // The last picture that was made here.
+  #last = null;
   #context;
   #callbacks;
 
@@ -26,7 +27,7 @@ export class Run {
         const job = await backend.submit(withSeed(body, i));
         first ??= job;
         job.ended.then(({ images }) => {
-          this.lastSeed = images.at(-1)?.seed ?? this.lastSeed;
+          this.#last = images.at(-1) ?? this.#last;
         });
         this.#callbacks.submitted(job);
       }
@@ -35,6 +36,15 @@ export class Run {
       this.#callbacks.refused(error);
     }
     return first;
+  }
+
+  get lastSeed() {
+    return this.#last?.seed ?? null;
+  }
+
+  // The last picture that was made here, or null.
+  async lastPicture() {
+    return this.#last && blobOf(this.#last);
   }
 
   // The jobs of this page that have not ended, the oldest first.

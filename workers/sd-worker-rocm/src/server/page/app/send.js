@@ -14,10 +14,16 @@ export class Sender {
     return this.#places.has(where);
   }
 
+  // Forgets places of what a model does not have.
+  remove(where) {
+    this.#places.delete(where);
+  }
+
   async send(picture, where) {
     const take = this.#places.get(where);
     if (!take) throw new Error(`There is no place called ${where}.`);
-    const blob = await blobOf(picture);
+    // What a picture was made with may be known without the picture.
+    const blob = where === "text" && picture.parameters ? null : await blobOf(picture);
     await take(blob, picture);
     notice("Sent.");
   }

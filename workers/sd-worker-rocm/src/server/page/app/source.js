@@ -1,11 +1,13 @@
 // What the panes of the form start from: nothing, a picture, a canvas with a mask, the ends of a video. Each says what it
 // adds to a job.
+import { makeEditor } from "./canvas/editor.js";
 import { $, make } from "./dom.js";
-import { OF_A_PICTURE } from "./form/fields.js";
+import { EDITING, MASKING } from "./form/fields.js";
 import { ServerError } from "./server.js";
 import { makeSlot, takesPasted } from "./slot.js";
 
-const none = (names) => Object.fromEntries(names.map((name) => [name, undefined]));
+// Fields that mean nothing here.
+const none = (rows) => Object.fromEntries(rows.map(({ name }) => [name, undefined]));
 
 // Where a picture is missing.
 const missing = (param, message) => {
@@ -15,29 +17,35 @@ const missing = (param, message) => {
 export class Source {
   #parts;
   #image;
+  // The ends of a video.
+  #ends = { first: makeSlot("First frame", () => {}), last: makeSlot("Last frame", () => {}) };
 
   constructor(context) {
     this.#image = makeSlot("Picture to start from", (blob, bitmap) => {
       if (bitmap) this.#takeSize(context, bitmap);
     });
+    for (const { node, set } of Object.values(this.#ends)) takesPasted(node, set);
     takesPasted(this.#image.node, this.#image.set);
+    const editor = makeEditor({
+      opened: (bitmap) => this.#takeSize(context, bitmap),
+      last: () => context.run.lastPicture(),
+    });
     this.#parts = {
-      text: { node: make("div", {}), compose: async () => ({ operation: "image_generation", ...none(OF_A_PICTURE) }) },
+      text: { node: make("div", {}), compose: async () => ({ operation: "image_generation", ...none([...EDITING, ...MASKING]) }) },
       image: {
         node: this.#image.node,
         set: this.#image.set,
         compose: async () => ({
+          ...none(MASKING),
           operation: "image_transform",
           input_image: this.#image.blob ?? missing("input_image", "Choose a picture to start from."),
         }),
       },
+      inpaint: editor,
+      video: { node: make("div", { class: "slots" }), compose: () => this.#video(context.backend.choices.video) },
     };
     $("source").append(...Object.values(this.#parts).map(({ node }) => node));
     this.show("text");
-  }
-
-  get names() {
-    return Object.keys(this.#parts);
   }
 
   show(pane) {
@@ -49,9 +57,28 @@ export class Source {
     return (this.#parts[pane] ?? this.#parts.text).compose();
   }
 
-  // A picture into a pane.
-  async set(pane, blob) {
-    await this.#parts[pane].set(blob);
+  // A picture into a pane, or to an end of the video.
+  async set(place, blob) {
+    await (this.#ends[place] ?? this.#parts[place]).set(blob);
+  }
+
+  // Shows the ends that the model takes.
+  build({ video }) {
+    const taken = Object.entries(this.#ends).filter(([end]) => video && video[end] !== "never");
+    this.#parts.video.node.replaceChildren(...taken.map(([, { node }]) => node));
+  }
+
+  async #video(takes) {
+    const { first, last } = this.#ends;
+    for (const [end, { blob }] of Object.entries(this.#ends)) {
+      if (takes[end] === "must" && !blob) missing(`${end}_frame`, `This model makes videos of a picture: choose the ${end} frame.`);
+    }
+    return {
+      ...none([...EDITING, ...MASKING]),
+      operation: "image_generation",
+      ...(takes.first !== "never" && first.blob && { first_frame: first.blob }),
+      ...(takes.last !== "never" && last.blob && { last_frame: last.blob }),
+    };
   }
 
   // The picture's own size where the model can have it, else its shape with the model's number of pixels.

@@ -57,6 +57,7 @@ export const VIDEO = [
 
 export const EDITING = [
   { name: "strength", label: "Strength", ...share, usual: (c) => c.defaults.strength ?? 0.8, hint: "0 keeps the picture, 1 forgets it." },
+  { name: "noise_multiplier", label: "Noise", kind: "number", min: 0, max: 1.5, step: 0.01, usual: () => 1 },
   { name: "resize_mode", label: "Resize", kind: "choice", options: (c) => c.resize_modes, usual: () => "stretch" },
   {
     name: "image_guidance",
@@ -113,6 +114,7 @@ export const SECTIONS = [
       { name: "highres.sampler", label: "Sampler", kind: "choice", options: samplers, usual: () => null },
       { name: "highres.schedule", label: "Schedule", kind: "choice", options: schedules, usual: () => null },
       { name: "highres.guidance_scale", label: "Guidance", ...guidance, placeholder: "the first pass's" },
+      { name: "highres.seed", label: "Seed", kind: "number", min: 0, step: 1, placeholder: "the first pass's" },
       { name: "highres.prompt", label: "Prompt", kind: "text", placeholder: "the first pass's" },
       { name: "highres.negative_prompt", label: "Negative prompt", kind: "text", placeholder: "the first pass's" },
     ],
@@ -129,6 +131,7 @@ export const SECTIONS = [
       { name: "guidance_rescale", label: "Rescale", ...share, usual: () => 0 },
       { name: "guidance_start", label: "Begins at", ...share, usual: () => 0 },
       { name: "guidance_end", label: "Ends at", ...share, usual: () => 1 },
+      { name: "guidance_min_sigma", label: "Ends below sigma", kind: "number", min: 0, step: 0.1, usual: () => 0 },
       { name: "guidance_schedule", label: "By parts of the run", kind: "numbers", hint: "One number for each part: 7, 5, 3" },
       { name: "guidance_agreement", label: "Ends by agreement", kind: "number", min: 0, max: 1, step: 0.005, placeholder: "off" },
       { name: "cfg_zero", label: "CFG-Zero*", kind: "flag" },
@@ -167,6 +170,15 @@ export const SECTIONS = [
     ],
   },
   {
+    title: "Textures",
+    when: hasAttention,
+    rows: [
+      { name: "tiling", label: "Opposite edges meet", kind: "flag" },
+      { name: "tile_x", label: "From left to right only", kind: "flag" },
+      { name: "tile_y", label: "From top to bottom only", kind: "flag" },
+    ],
+  },
+  {
     title: "Reading of prompts",
     rows: [
       { name: "draw", label: "Draw {a|b} and __names__", kind: "choice", options: () => ["no", "random", "all"], usual: () => "no" },
@@ -187,6 +199,3 @@ export const SECTIONS = [
     ],
   },
 ];
-
-// Fields that only mean something where a picture is started from.
-export const OF_A_PICTURE = [...EDITING, ...MASKING].map(({ name }) => name);

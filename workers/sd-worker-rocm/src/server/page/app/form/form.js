@@ -1,5 +1,6 @@
 // The form of a request: prompts, the settings that the model has, and what the server says against them.
 import { $, make } from "../dom.js";
+import { ServerError } from "../server.js";
 import { BASIC, EDITING, MASKING, SECTIONS, VIDEO } from "./fields.js";
 import { makeField } from "./field.js";
 import { makePrompts } from "./prompts.js";
@@ -37,6 +38,7 @@ export class Form {
       return made.node;
     };
     const rows = (list) => list.filter(has).map(field);
+    for (const unit of this.#units) unit.close?.();
     this.#units = makeUnits(this.#context);
     const group = (className, title, list) =>
       list.length > 0 && make("fieldset", { class: `group ${className}` }, title && make("legend", {}, title), list);
@@ -101,9 +103,17 @@ export class Form {
   clear() {
     for (const made of this.#fields) made.clear();
     for (const section of this.#sections) section.error.hidden = true;
-    for (const unit of this.#units) unit.refuse?.("");
+    for (const unit of this.#units) unit.error.hidden = true;
     $("refusal").hidden = true;
     $("refusal").replaceChildren();
+  }
+
+  // Throws where something is missing that only people can give.
+  check() {
+    for (const { param, check } of this.#units) {
+      const message = check?.();
+      if (message) throw new ServerError(message, { param });
+    }
   }
 
   // Shows what the server refuses at the field that it names, and says what can be done where there is no such field.

@@ -1,17 +1,19 @@
 // Prompt and negative prompt, with weights by keys and pickers for what the server has.
-import { make } from "../dom.js";
+import { debounced, make } from "../dom.js";
 import { makePickers } from "./pickers.js";
 import { weighted } from "./weights.js";
 
 const area = (id, label, rows) => {
   const error = make("p", { class: "error", id: `${id}-error`, hidden: true });
+  const count = make("span", { class: "hint count", title: "Tokens, and how many the chunks that are read have" });
   const node = make("textarea", { id, rows, spellcheck: "true", "aria-describedby": error.id });
-  const wrap = make("div", { class: "field text wide" }, make("label", { for: id }, label), node, error);
-  return { node, error, wrap };
+  const head = make("span", { class: "prompt-head" }, make("label", { for: id }, label), count);
+  const wrap = make("div", { class: "field text wide" }, head, node, error);
+  return { node, error, count, wrap };
 };
 
 export const makePrompts = (context) => {
-  const { request } = context;
+  const { backend, request } = context;
   const parts = {
     prompt: area("prompt", "Prompt", 4),
     negative_prompt: area("negative", "Negative prompt", 2),
@@ -36,6 +38,23 @@ export const makePrompts = (context) => {
       if (node.value !== value) node.value = value;
     }
   };
+  // Tokens, where the server tells: of what has been typed a moment ago.
+  let asked = 0;
+  const countTokens = async () => {
+    asked += 1;
+    const mine = asked;
+    const all = Object.values(parts);
+    const texts = all.map(({ node }) => node.value);
+    let counts = null;
+    if (backend.choices?.takes.token_count) counts = await backend.post("v1/tokens", { prompts: texts, model: request.fields.model }).catch(() => null);
+    if (mine !== asked) return;
+    all.forEach(({ count }, i) => {
+      const tokens = texts[i] === "" ? null : (counts?.tokens?.[i] ?? null);
+      const most = tokens === null ? 0 : Math.max(1, Math.ceil(tokens / counts.chunk)) * counts.chunk;
+      count.textContent = tokens === null ? "" : `${tokens} / ${most}`;
+    });
+  };
+  const countSoon = debounced(300, countTokens);
   const clear = () => {
     for (const { node, error } of Object.values(parts)) {
       error.hidden = true;
@@ -43,14 +62,20 @@ export const makePrompts = (context) => {
     }
   };
   request.subscribe((names) => {
-    if (names.includes("prompt") || names.includes("negative_prompt")) show();
+    if (names.includes("prompt") || names.includes("negative_prompt")) {
+      show();
+      countSoon();
+    }
     clear();
   });
   show();
   const pickers = makePickers(context, (text) => insert(last, text));
   return {
     node: make("div", { class: "prompts" }, parts.prompt.wrap, pickers.node, parts.negative_prompt.wrap),
-    build: () => pickers.build(),
+    build: () => {
+      pickers.build();
+      countTokens();
+    },
     // Whether the field is one of these.
     refuse: (param, message) => {
       const part = parts[param];

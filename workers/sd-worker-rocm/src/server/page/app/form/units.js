@@ -1,3 +1,18 @@
-// The parts of the form that are lists: LoRAs, ControlNets, IP-Adapters, pictures to look at. Each has a node and the
-// field that refusals name.
-export const makeUnits = () => [];
+// The parts of the form that are lists: LoRAs, ControlNets, IP-Adapters, pictures to look at, depths; those that the model
+// takes. Each has a node, the field that refusals name, and maybe `check()`: what is missing, in words, or null.
+import { makeAdapters } from "./adapters.js";
+import { makeControls } from "./controls.js";
+import { makeDepth, makeReferences } from "./looks.js";
+import { makeLoras } from "./loras.js";
+
+export const makeUnits = (context) => {
+  const { takes, controls, loras, references } = context.backend.choices;
+  const hasNetworks = controls.length > 0;
+  return [
+    references[1] > 0 && makeReferences(context, references[1]),
+    takes.depth && makeDepth(context),
+    loras.length > 0 && makeLoras(context),
+    takes.controls && hasNetworks && makeControls(context),
+    takes.ip_adapters && hasNetworks && makeAdapters(context),
+  ].filter(Boolean);
+};
