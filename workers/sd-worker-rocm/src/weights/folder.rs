@@ -125,10 +125,10 @@ impl Part<'_> {
         }
     }
 
-    /// Its weights: one file or several, full precision before the `fp16` variant.
+    /// Its weights: one file or several, full precision before the `fp16` variant, and that before GGUF.
     ///
     /// # Errors
-    /// If there are none in safetensors, they are damaged, or quantized in a way that is not implemented.
+    /// If there are none in safetensors or GGUF, they are damaged, or quantized in a way that is not implemented.
     pub fn weights(&self) -> Result<Weights> {
         let layout = match self.exists() {
             true => Layout::of_config(&self.config()?).map_err(|e| self.bad_config(e))?,
@@ -149,6 +149,12 @@ impl Part<'_> {
                         return self.sharded(&index, layout);
                     }
                 }
+            }
+        }
+        for stem in ["diffusion_pytorch_model", "model"] {
+            let name = self.file(&format!("{stem}.gguf"));
+            if self.folder.contains(&name) {
+                return Weights::gguf(self.folder.bytes(&name)?, &self.folder.path(&name));
             }
         }
         for name in ["diffusion_pytorch_model.bin", "pytorch_model.bin"] {

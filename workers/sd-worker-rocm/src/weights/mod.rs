@@ -121,11 +121,20 @@ impl Weights {
     /// If it is of another kind, or damaged.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = Bytes::map(path)?;
-        let file = match bytes.starts_with(b"GGUF") {
-            true => Source::Gguf(GgufFile::open(path)?),
-            false => Source::Safetensors(SafetensorsFile::new(bytes, path)?),
-        };
-        Self::of(vec![file], Layout::default())
+        if bytes.starts_with(b"GGUF") {
+            return Self::gguf(bytes, path);
+        }
+        let file = SafetensorsFile::new(bytes, path)?;
+        Self::of(vec![Source::Safetensors(file)], Layout::default())
+    }
+
+    /// The tensors of a GGUF file.
+    ///
+    /// # Errors
+    /// Those of [`GgufFile::open`].
+    pub fn gguf(bytes: Bytes, path: &Path) -> Result<Self> {
+        let file = GgufFile::new(bytes, path)?;
+        Self::of(vec![Source::Gguf(file)], Layout::default())
     }
 
     /// The same tensors, of which those in small floats are loaded as wider numbers.
