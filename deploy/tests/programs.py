@@ -17,6 +17,7 @@ from pathlib import Path
 
 DEPLOY = Path(__file__).parents[1]
 REPOSITORY = DEPLOY.parent
+IMAGES = str(REPOSITORY / "workers/sd-worker-rocm/models/tiny-shapes-sd")
 LLM_WORKER = os.environ["LLM_WORKER"]
 SD_WORKER = os.environ["SD_WORKER"]
 SMOLLM2 = os.environ["CANDLE_ROCM_SMOLLM2"]
@@ -81,7 +82,7 @@ class Program:
 
     @classmethod
     def images(cls, *arguments, **options):
-        return cls(SD_WORKER, "serve", *arguments, **options)
+        return cls(SD_WORKER, "serve", "--model", IMAGES, *arguments, **options)
 
     def ready(self):
         wait_for("readiness", lambda: ask(self.url + "/ready")[0] == 200)

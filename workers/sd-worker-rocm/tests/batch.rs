@@ -12,6 +12,10 @@ const LINES: &str = "# shapes\n\
 
 fn batch(folder: &Path, options: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_sd-worker-rocm"))
+        .env(
+            "MODEL_PATH",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-shapes-sd"),
+        )
         .args([
             "batch",
             "prompts.txt",

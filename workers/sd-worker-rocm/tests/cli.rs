@@ -12,6 +12,10 @@ fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sd-worker-rocm"));
     let rocm = std::env::var("CANDLE_ROCM_TEST_DEVICE").is_ok_and(|device| device == "rocm");
     command.env("SD_DEVICE", if rocm { "rocm" } else { "cpu" });
+    command.env(
+        "MODEL_PATH",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-shapes-sd"),
+    );
     command.stdin(Stdio::null());
     command
 }

@@ -13,6 +13,10 @@ fn run(folder: &Path, args: &[&str]) -> Output {
         .args(args)
         .current_dir(folder)
         .env("SD_DEVICE", "cpu")
+        .env(
+            "MODEL_PATH",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-shapes-sd"),
+        )
         .env("HF_HUB_OFFLINE", "1")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

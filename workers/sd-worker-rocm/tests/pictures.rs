@@ -8,6 +8,10 @@ fn run(arguments: &[&str], folder: &Path) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_sd-worker-rocm"));
     let rocm = std::env::var("CANDLE_ROCM_TEST_DEVICE").is_ok_and(|device| device == "rocm");
     command.env("SD_DEVICE", if rocm { "rocm" } else { "cpu" });
+    command.env(
+        "MODEL_PATH",
+        concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-shapes-sd"),
+    );
     let command = command.stdin(Stdio::null()).args(arguments);
     command.current_dir(folder).output().unwrap()
 }

@@ -1,5 +1,4 @@
 //! A crash of the process that serves is a pause: the other process starts the next one on the same port.
-#![cfg(feature = "built-in-model")]
 
 use serde_json::{json, Value};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -51,6 +50,10 @@ impl Drop for Program {
 #[test]
 fn a_crash_is_a_pause() {
     let parent = Command::new(env!("CARGO_BIN_EXE_sd-worker-rocm"))
+        .env(
+            "MODEL_PATH",
+            concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-shapes-sd"),
+        )
         .args([
             "serve",
             "--supervise",

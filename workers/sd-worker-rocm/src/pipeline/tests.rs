@@ -8,7 +8,7 @@ use crate::sampling::{Sampler, Schedule};
 use candle_core::{DType, Device, Tensor};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use worker::Result;
 
 trait Draw {
@@ -29,6 +29,12 @@ impl Draw for Pipeline {
         let request = request.clone().valid(self.info(), &Limits::LOCAL)?;
         self.generate(&request, progress)
     }
+}
+
+/// The tests' model on the CPU.
+fn tiny(options: PipelineOptions) -> Pipeline {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-shapes-sd");
+    Pipeline::load(Path::new(folder), &Device::Cpu, options, &mut |_| {}).unwrap()
 }
 
 fn request(loras: Vec<Lora>) -> ImageRequest {
@@ -116,7 +122,7 @@ fn loras_are_merged_as_written_and_undone_bit_for_bit() {
         lora_dirs: vec![files.folder.path().to_path_buf()],
         ..PipelineOptions::default()
     };
-    let mut pipeline = Pipeline::builtin(&Device::Cpu, options).unwrap();
+    let mut pipeline = tiny(options);
     let unet = |p: &Pipeline, name: &str| match &p.denoiser {
         Denoiser::UNet(unet) => values(unet.module.tensor(name).unwrap()),
         Denoiser::Transformer(_) => panic!("the built-in model has a UNet"),
@@ -207,7 +213,7 @@ fn loras_of_other_models_are_refused_and_leave_no_trace() {
     );
     let pickle = files.folder.path().join("old.pt");
     std::fs::write(&pickle, b"PK\x03\x04").unwrap();
-    let mut pipeline = Pipeline::builtin(&Device::Cpu, PipelineOptions::default()).unwrap();
+    let mut pipeline = tiny(PipelineOptions::default());
     let mut go_on = |_| ControlFlow::Continue(());
     for (path, reason) in [
         (other, "another kind of model"),
@@ -228,7 +234,7 @@ fn offloaded_networks_leave_the_device_however_a_request_ends() {
         offload: true,
         ..PipelineOptions::default()
     };
-    let mut pipeline = Pipeline::builtin(&Device::Cpu, options).unwrap();
+    let mut pipeline = tiny(options);
     let is_resting = |p: &Pipeline| match &p.denoiser {
         Denoiser::UNet(unet) => unet.module.is_resting() && p.vae.is_resting(),
         Denoiser::Transformer(_) => panic!("the built-in model has a UNet"),
@@ -262,7 +268,7 @@ fn offloaded_networks_leave_the_device_however_a_request_ends() {
 
 #[test]
 fn a_long_prompt_can_be_stopped_while_it_is_encoded() {
-    let mut pipeline = Pipeline::builtin(&Device::Cpu, PipelineOptions::default()).unwrap();
+    let mut pipeline = tiny(PipelineOptions::default());
     let long = ImageRequest {
         prompt: "a BREAK ".repeat(40),
         ..request(vec![])

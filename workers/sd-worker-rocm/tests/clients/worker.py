@@ -1,4 +1,4 @@
-"""An image server on a port of its own over the built-in model, for the tests of this folder.
+"""An image server on a port of its own over the tests' model, for the tests of this folder.
 
 Environment: SD_WORKER is the program.
 """
@@ -15,14 +15,15 @@ import urllib.request
 PROGRAM = os.environ["SD_WORKER"]
 # Loading in an unoptimised build on a busy machine.
 START_SECONDS = 120
-# The smallest pictures that the built-in model draws, in the fewest steps.
+# The smallest pictures that the model draws, in the fewest steps.
 SIDE = 64
 STEPS = 2
+MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/tiny-shapes-sd")
 
 
 class Worker:
     def __init__(self, *arguments):
-        command = [PROGRAM, "--log-level", "warn", "serve", "--device", "cpu", "--port", "0"]
+        command = [PROGRAM, "--log-level", "warn", "serve", "--model", MODEL, "--device", "cpu", "--port", "0"]
         self.process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
         line = self.process.stdout.readline()
         found = re.fullmatch(r"listening on http://(\S+):(\d+)\n", line)

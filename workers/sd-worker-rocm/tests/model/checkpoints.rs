@@ -1,6 +1,6 @@
 //! Models on disk: single files against folders, and what is refused.
 
-use super::common::{device, file, go_on, request, Draw};
+use super::common::{device, file, go_on, request, tiny, Draw};
 use super::networks::Networks;
 use candle_core::{DType, Device, Tensor};
 use sd_worker_rocm::pipeline::{Pipeline, PipelineOptions};
@@ -284,10 +284,10 @@ fn textual_inversion() {
     let place = tempfile::tempdir().unwrap();
     let embeddings = tensors("models/tiny-shapes-sd/text_encoder/model.safetensors");
     let table = &embeddings["text_model.embeddings.token_embedding.weight"];
-    let plain = Pipeline::builtin(&device(), PipelineOptions::default());
+    let mut plain = tiny(PipelineOptions::default());
     let mut small = request("a red circle on a blue background", 1);
     small.steps = 3;
-    let expected = plain.unwrap().draw(&small, &mut go_on).unwrap().images;
+    let expected = plain.draw(&small, &mut go_on).unwrap().images;
     // "red circle" under another name.
     let vectors = Tensor::cat(
         &[
@@ -302,7 +302,7 @@ fn textual_inversion() {
         embeddings: vec![place.path().to_path_buf()],
         ..PipelineOptions::default()
     };
-    let mut pipeline = Pipeline::builtin(&device(), options).unwrap();
+    let mut pipeline = tiny(options);
     small.prompt = "a zorblax on a blue background".to_string();
     assert_eq!(pipeline.draw(&small, &mut go_on).unwrap().images, expected);
 }

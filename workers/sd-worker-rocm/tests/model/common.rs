@@ -1,7 +1,7 @@
 //! What the tests share.
 
 use candle_core::{Device, Tensor};
-use sd_worker_rocm::pipeline::{Generated, Pipeline, PipelineOptions, Progress};
+use sd_worker_rocm::pipeline::{Generated, Pipeline, PipelineOptions, Placement, Progress};
 use sd_worker_rocm::request::{ImageRequest, Limits};
 use sd_worker_rocm::rng::RngKind;
 use sd_worker_rocm::sampling::{Sampler, Schedule};
@@ -40,7 +40,7 @@ pub fn difference(a: &Tensor, b: &Tensor) -> f32 {
         .unwrap()
 }
 
-/// A request that the built-in model meets, as its reference was made.
+/// A request that the tests' model meets, as its reference was made.
 pub fn request(prompt: &str, seed: u64) -> ImageRequest {
     ImageRequest {
         prompt: prompt.to_string(),
@@ -76,8 +76,15 @@ impl Draw for Pipeline {
     }
 }
 
+/// The tests' model.
 pub fn tiny(options: PipelineOptions) -> Pipeline {
-    Pipeline::builtin(&device(), options).unwrap()
+    tiny_on(&device(), options)
+}
+
+/// The same somewhere else.
+pub fn tiny_on(place: impl Into<Placement>, options: PipelineOptions) -> Pipeline {
+    let folder = file("models/tiny-shapes-sd");
+    Pipeline::load(&folder, place, options, &mut |_| {}).unwrap()
 }
 
 pub fn go_on(_: Progress) -> ControlFlow<()> {

@@ -1,6 +1,6 @@
 //! Models on several devices: two GPUs where the test run has them, two streams of one GPU, or the CPU twice.
 
-use super::common::{device, go_on, request, Draw};
+use super::common::{device, go_on, request, tiny_on, Draw};
 use super::small::{apart, Pipelines};
 use candle_core::rocm_backend::candle_rocm;
 use candle_core::{Device, Tensor};
@@ -170,7 +170,7 @@ fn two_devices_follow_what_a_request_asks_for() {
             guidance,
             ..Placement::from(&first)
         };
-        Pipeline::builtin(place, options).unwrap()
+        tiny_on(place, options)
     };
     let mut one = open(GuidancePlace::InTurn);
     let mut two = open(GuidancePlace::Second(second));

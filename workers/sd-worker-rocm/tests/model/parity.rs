@@ -8,6 +8,7 @@ use sd_worker_rocm::models::unet::config::UNetConfig;
 use sd_worker_rocm::models::unet::{Extra, UNet};
 use sd_worker_rocm::models::vae::{Vae, VaeConfig};
 use sd_worker_rocm::pipeline::{picture, Pipeline, PipelineOptions, Precision};
+use sd_worker_rocm::request::ImageRequest;
 use sd_worker_rocm::sampling::{NoiseSchedule, Sampler, SamplerOptions, SamplerRun, Schedule};
 use sd_worker_rocm::weights::folder::Folder;
 use std::collections::HashMap;
@@ -145,11 +146,36 @@ fn tiny_shapes_in_f16() {
         precision: Precision::F16,
         ..PipelineOptions::default()
     };
-    let mut pipeline = Pipeline::builtin(&device(), options).unwrap();
+    let mut pipeline = tiny(options);
     let prompt = "a red circle on a blue background";
     let generated = pipeline.draw(&request(prompt, 1), &mut go_on).unwrap();
     let theirs = bytes(&tensors(SHAPES)["0.image"]);
     let ours = generated.images[0].as_raw();
     let apart = ours.iter().zip(&theirs).map(|(a, b)| a.abs_diff(*b)).max();
     assert!(apart <= Some(8), "{apart:?}");
+}
+
+/// What the program carries draws what it is asked for.
+#[cfg(feature = "built-in-model")]
+#[test]
+fn the_built_in_model() {
+    let mut pipeline = Pipeline::builtin(&device(), PipelineOptions::default()).unwrap();
+    let defaults = pipeline.info().defaults.clone();
+    assert_eq!((defaults.width, defaults.height), (256, 256));
+    let asked = ImageRequest {
+        width: defaults.width,
+        height: defaults.height,
+        steps: 6,
+        guidance: defaults.guidance,
+        sampler: Sampler::DpmPlusPlus2M,
+        ..request("a large red circle on a white background", 1)
+    };
+    let drawn = pipeline.draw(&asked, &mut go_on).unwrap();
+    let picture = &drawn.images[0];
+    let [red, green, blue] = picture.get_pixel(128, 128).0;
+    assert!(red > 150 && green < 90 && blue < 90, "{red} {green} {blue}");
+    for corner in [(8, 8), (247, 8), (8, 247), (247, 247)] {
+        let rgb = picture.get_pixel(corner.0, corner.1).0;
+        assert!(rgb.iter().all(|c| *c > 200), "{corner:?} {rgb:?}");
+    }
 }

@@ -1,4 +1,4 @@
-//! Requests of many kinds to the built-in model.
+//! Requests of many kinds to the tests' model.
 
 use super::classify::classify;
 use super::common::{go_on, request, tiny, Draw};

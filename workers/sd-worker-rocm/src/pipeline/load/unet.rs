@@ -391,10 +391,10 @@ fn defaults(
         width,
         height,
         steps: if few { 4 } else { 20 },
-        guidance: match (few, name) {
+        guidance: match (few, builtin::GUIDANCE.iter().find(|(own, _)| *own == name)) {
             (true, _) => 1.0,
-            (false, builtin::NAME) => 5.0,
-            _ => 7.0,
+            (false, Some((_, guidance))) => *guidance,
+            (false, None) => 7.0,
         },
         sampler: match distilled {
             Some(Distilled::Consistency) => Sampler::Lcm,
