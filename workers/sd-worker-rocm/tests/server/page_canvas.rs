@@ -107,15 +107,30 @@ fn a_mask_is_drawn_and_painted() {
     browser.fill("[name=strength]", "0");
     browser.click("#go");
     browser.wait_for(&format!("{SHOWN} == 3"));
-    let sketched = newest(&server);
-    assert!(!is_same(&before, &sketched, |x, y| x > 16
-        && x < 30
-        && y > 24
-        && y < 40));
+    let red = |picture: &RgbImage| u32::from(picture.get_pixel(25, 32)[0]);
+    assert!(red(&before) < 110 && red(&newest(&server)) > 150);
     browser.choose(".job .send", "inpaint");
     browser.wait_for("document.getElementById('notices').textContent.includes('Sent')");
 
-    // Sides: a dot at the edge is dragged, and numbers say the rest.
+    // Sides: the dot at the left edge of the picture is dragged out, and a number says the rest.
+    let at = browser
+        .value("document.querySelector('.canvas').clientWidth")
+        .as_f64()
+        .unwrap();
+    let high = browser
+        .value("document.querySelector('.canvas').clientHeight")
+        .as_f64()
+        .unwrap();
+    // The picture fills the height but for 22 pixels at both ends, at most eightfold.
+    let side = (high - 44.0).min(8.0 * 64.0);
+    let dot = ((at - side) / 2.0 - 8.0) / at;
+    browser.draw(".canvas", "mouse", &[(dot, 0.5), (dot - 0.1, 0.5)]);
+    let dragged = browser.value("Number(document.querySelector('[name=\"outpaint.left\"]').value)");
+    let expected = 0.1 * at * 64.0 / side;
+    assert!(
+        (dragged.as_f64().unwrap() - expected).abs() <= 2.0,
+        "{dragged}, not {expected}"
+    );
     browser.click(".outpaint summary");
     browser.fill("[name='outpaint.left']", "16");
     browser.fill("[name='outpaint.bottom']", "30");

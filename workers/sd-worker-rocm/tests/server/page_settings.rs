@@ -163,7 +163,7 @@ fn pickers_weights_and_folded_settings() {
         ),
         "true"
     );
-    browser.click("[aria-label^='All settings']");
+    browser.click("#reset");
     assert_eq!(
         browser.value("document.querySelector('[name=seed]').value"),
         ""

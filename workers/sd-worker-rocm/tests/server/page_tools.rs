@@ -66,6 +66,11 @@ fn pictures_go_from_pane_to_pane() {
         "11"
     );
 
+    // What is started from can be drawn on.
+    browser.click("#tab-image");
+    browser.click(".draw");
+    browser.wait_for("location.hash == '#inpaint' && document.querySelector('.editor .hint').textContent == '96 x 72'");
+
     // A file that is no picture is told to be none.
     let text = folder.path().join("text.png");
     std::fs::write(&text, "no picture").unwrap();

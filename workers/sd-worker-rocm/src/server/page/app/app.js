@@ -168,11 +168,12 @@ $("form").addEventListener("submit", (event) => {
   event.preventDefault();
   run.generate();
 });
+const reset = () => {
+  const { prompt, negative_prompt, model } = request.fields;
+  request.replace({ prompt, negative_prompt, model });
+};
 $("actions-more").append(
-  iconButton("trash", "All settings as the model has them; prompts stay", () => {
-    const { prompt, negative_prompt, model } = request.fields;
-    request.replace({ prompt, negative_prompt, model });
-  }),
+  make("button", { type: "button", id: "reset", class: "quiet", title: "All settings as the model has them; prompts stay", onclick: reset }, "Reset"),
 );
 $("cancel").addEventListener("click", () => run.cancel());
 

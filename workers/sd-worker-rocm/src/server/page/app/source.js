@@ -21,7 +21,10 @@ export class Source {
   #ends = { first: makeSlot("First frame", () => {}), last: makeSlot("Last frame", () => {}) };
 
   constructor(context) {
+    const onDraw = () => context.sendTo({ blob: this.#image.blob }, "inpaint");
+    const draw = make("button", { type: "button", class: "small draw", hidden: true, onclick: onDraw }, "Draw on it");
     this.#image = makeSlot("Picture to start from", (blob, bitmap) => {
+      draw.hidden = !blob;
       if (bitmap) this.#takeSize(context, bitmap);
     });
     for (const { node, set } of Object.values(this.#ends)) takesPasted(node, set);
@@ -33,7 +36,7 @@ export class Source {
     this.#parts = {
       text: { node: make("div", {}), compose: async () => ({ operation: "image_generation", ...none([...EDITING, ...MASKING]) }) },
       image: {
-        node: this.#image.node,
+        node: make("div", {}, this.#image.node, draw),
         set: this.#image.set,
         compose: async () => ({
           ...none(MASKING),

@@ -34,7 +34,7 @@ export const makeEditor = ({ opened, last }) => {
   });
   const layers = new Layers(() => changed());
   const brush = new Brush();
-  const sides = makeSides(layers, () => view.draw());
+  const sides = makeSides(layers, () => view.refit());
   const view = new View(canvas, layers, brush, () => sides.pixels);
 
   // Opening ------------------------------------------------------------------------------------------
@@ -208,7 +208,8 @@ export const makeEditor = ({ opened, last }) => {
       brush.color = layers.colorAt(x, y);
       color.value = brush.color;
     },
-    drag: sides.set,
+    drag: sides.drag,
+    dragged: () => view.refit(),
     sides: () => sides.pixels,
   });
   changed();

@@ -3,7 +3,7 @@
 const PEN_LEAST = 0.15;
 
 // `tools`: `layer()` gives the layer that is drawn on or null to move the picture, `pick(x, y)` takes a colour,
-// `drag(side, pixels)` sets a side, `sides()` gives them.
+// `drag(side, pixels)` sets a side, `dragged()` is called after it, `sides()` gives them.
 export const listen = (canvas, layers, view, brush, tools) => {
   const pointers = new Map();
   // What the pointers do: { kind: "stroke", name, last } | { kind: "move" } | { kind: "pinch" } | { kind: "side", side, … }.
@@ -82,11 +82,13 @@ export const listen = (canvas, layers, view, brush, tools) => {
     const { side, from, pixels } = action;
     const out = { left: from.x - at.x, right: at.x - from.x, top: from.y - at.y, bottom: at.y - from.y }[side];
     tools.drag(side, Math.max(0, Math.round(pixels + out / view.scale)));
+    view.draw();
   };
 
   const end = (event) => {
     if (!pointers.delete(event.pointerId)) return;
     if (action?.kind === "stroke") layers.end(action.name);
+    if (action?.kind === "side") tools.dragged();
     // The finger that is left of two draws nothing.
     action = null;
   };

@@ -13,16 +13,25 @@ export const makeSides = (layers, changed) => {
     SIDES.map((side) => {
       const input = make("input", { type: "number", min: 0, step: 16, value: 0, id: `outpaint-${side}`, name: `outpaint.${side}` });
       input.addEventListener("input", () => {
-        set(side, Math.max(0, Math.round(Number(input.value) || 0)), false);
+        put(side, Math.max(0, Math.round(Number(input.value) || 0)));
+        changed();
       });
       return [side, input];
     }),
   );
-  const set = (side, value, isShown = true) => {
+  const put = (side, value) => {
     pixels[side] = value;
-    if (isShown) inputs[side].value = String(value);
     tell();
+  };
+  const set = (side, value) => {
+    put(side, value);
+    inputs[side].value = String(value);
     changed();
+  };
+  // While a side is dragged the view stays.
+  const drag = (side, value) => {
+    put(side, value);
+    inputs[side].value = String(value);
   };
   const isEmpty = () => SIDES.every((side) => pixels[side] === 0);
   const whole = (side) => Math.ceil(side / MULTIPLE) * MULTIPLE;
@@ -40,5 +49,5 @@ export const makeSides = (layers, changed) => {
   ];
   tell();
   const node = make("details", { class: "outpaint" }, make("summary", {}, "Outpaint"), make("div", { class: "row" }, fields, buttons), told);
-  return { node, set, pixels, isEmpty, tell, clear: () => all(0) };
+  return { node, drag, pixels, isEmpty, clear: () => all(0) };
 };

@@ -53,6 +53,12 @@ export class View {
     this.draw();
   }
 
+  // The same, unless it was zoomed or moved.
+  refit() {
+    if (this.#isFitted) this.fit();
+    else this.draw();
+  }
+
   zoom(factor, x = this.#canvas.clientWidth / 2, y = this.#canvas.clientHeight / 2) {
     const next = Math.min(MOST_ZOOM, Math.max(LEAST_ZOOM, this.scale * factor));
     const real = next / this.scale;

@@ -15,7 +15,7 @@ const words = (text) => text.split(/[\s,;]+/).filter(Boolean);
 // What a control says, as the request has it; undefined is no value, null nothing.
 const READ = {
   number: (text) => (text === "" ? null : Number.isFinite(Number(text)) ? Number(text) : undefined),
-  text: (text) => text || null,
+  text: (text, row) => text || (row.isNeeded ? "" : null),
   choice: (text, row) => (text === "" ? null : row.isBoolean ? text === "true" : text),
   numbers,
   sizes: (text) => {

@@ -1,9 +1,10 @@
-// The parts of the form that are lists: LoRAs, ControlNets, IP-Adapters, pictures to look at, depths; those that the model
+// The parts of the form that are lists: LoRAs, ControlNets, IP-Adapters, regions, pictures to look at, depths; those that the model
 // takes. Each has a node, the field that refusals name, and maybe `check()`: what is missing, in words, or null.
 import { makeAdapters } from "./adapters.js";
 import { makeControls } from "./controls.js";
 import { makeDepth, makeReferences } from "./looks.js";
 import { makeLoras } from "./loras.js";
+import { makeRegions } from "./regions.js";
 
 export const makeUnits = (context) => {
   const { takes, controls, loras, references } = context.backend.choices;
@@ -14,5 +15,6 @@ export const makeUnits = (context) => {
     loras.length > 0 && makeLoras(context),
     takes.controls && hasNetworks && makeControls(context),
     takes.ip_adapters && hasNetworks && makeAdapters(context),
+    takes.picture && makeRegions(context),
   ].filter(Boolean);
 };
