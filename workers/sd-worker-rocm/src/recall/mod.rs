@@ -3,14 +3,16 @@
 //! | Module     | Reads                                                                                    |
 //! |------------|------------------------------------------------------------------------------------------|
 //! | `web_ui`   | the parameters text of AUTOMATIC1111's web UI, and ours                                  |
+//! | `tuning`   | its finer settings of sampling and guidance                                              |
 //! | `comfy`    | the graph that ComfyUI puts into its PNG files                                           |
 
 pub(crate) mod comfy;
+mod tuning;
 mod web_ui;
 
 use crate::image_io;
 use crate::request::wording::NoiseChange;
-use crate::request::RequestFields;
+use crate::request::{RequestFields, Tuning};
 use crate::upscale::Method;
 use worker::{Error, Result};
 
@@ -54,7 +56,8 @@ impl Recalled {
 }
 
 impl RequestFields {
-    /// These fields, and where they are open those of `other`: a sampler goes with its schedule.
+    /// These fields, and where they are open those of `other`: a sampler goes with its schedule, finer settings of
+    /// sampling go together.
     #[must_use]
     pub fn over(mut self, other: Self) -> Self {
         if self.prompt.trim().is_empty() {
@@ -77,8 +80,9 @@ impl RequestFields {
         self.clip_skip = self.clip_skip.or(other.clip_skip);
         self.eta = self.eta.or(other.eta);
         self.wording.scheduled = self.wording.scheduled.or(other.wording.scheduled);
-        let least = &mut self.tuning.guidance.guidance_min_sigma;
-        *least = least.or(other.tuning.guidance.guidance_min_sigma);
+        if self.tuning == Tuning::default() {
+            self.tuning = other.tuning;
+        }
         self.highres = self.highres.or(other.highres);
         if self.noise == NoiseChange::default() {
             self.noise = other.noise;

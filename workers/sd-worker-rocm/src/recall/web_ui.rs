@@ -1,6 +1,6 @@
 //! The parameters text of AUTOMATIC1111's web UI, and ours.
 
-use super::Recalled;
+use super::{tuning, Recalled};
 use crate::lora::Lora;
 use crate::parameters::Parameters;
 use crate::request::{HighresFields, RequestFields};
@@ -76,7 +76,6 @@ pub(super) fn read(text: &str, upscaler: &dyn Fn(&str) -> worker::Result<Method>
                 fields.noise.from_size.is_some()
             }
             "ENSD" => number(&mut fields.noise.step_seed_delta, value),
-            "NGMS" => taken(&mut fields.tuning.guidance.guidance_min_sigma, value),
             "Denoising strength" => taken(&mut strength, value),
             "Hires upscale" => taken(&mut highres.scale, value),
             "Hires resize" => sides(value).is_some_and(|(width, height)| {
@@ -106,7 +105,8 @@ pub(super) fn read(text: &str, upscaler: &dyn Fn(&str) -> worker::Result<Method>
                 highres.negative_prompt = Some(value.clone());
                 true
             }
-            name => WITHOUT_EFFECT.contains(&name),
+            name => tuning::taken(&mut fields.tuning, name, value)
+                .unwrap_or_else(|| WITHOUT_EFFECT.contains(&name)),
         };
         if !understood {
             recalled.leave_out(format!("{name}: {value}"));

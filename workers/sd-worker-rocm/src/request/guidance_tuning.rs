@@ -4,7 +4,7 @@ use super::limits::{within, InvalidRequest};
 use crate::sampling::guidance::{Form, Mimic, Projection};
 use clap::Args;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Most values of a schedule of guidance.
 const MAX_SCHEDULE: usize = 1000;
@@ -12,7 +12,7 @@ const MAX_SCHEDULE: usize = 1000;
 const MAX_LAYERS: usize = 128;
 
 /// Finer settings of guidance; what is left out is off.
-#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub struct GuidanceTuning {
     /// Share of the steps, 0 to 1, at which guidance begins; before it the prompt's own prediction is taken.

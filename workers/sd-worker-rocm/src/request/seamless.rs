@@ -4,10 +4,10 @@ use crate::models::wrap::Wrap;
 use clap::builder::BoolishValueParser;
 use clap::Args;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// Which edges are to meet: one set of fields for requests, the command line and `/v1/jobs`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Args, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub struct Seamless {
     /// Make pictures that can be laid side by side in both directions (models with a UNet).

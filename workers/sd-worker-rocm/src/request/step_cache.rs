@@ -1,13 +1,13 @@
 //! Steps that take over work of the steps before.
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
 /// What is taken over, and when.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize, JsonSchema)]
-#[serde(try_from = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize, Serialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
 #[schemars(with = "String")]
 pub enum StepCache {
     /// The UNet's inner blocks, in all but each n-th step (Ma et al. 2024).
@@ -69,6 +69,12 @@ impl TryFrom<String> for StepCache {
 
     fn try_from(text: String) -> Result<Self, String> {
         text.parse()
+    }
+}
+
+impl From<StepCache> for String {
+    fn from(cache: StepCache) -> Self {
+        cache.to_string()
     }
 }
 

@@ -7,7 +7,7 @@ use super::step_cache::StepCache;
 use crate::sampling::{Churn, LevelOptions, Listed};
 use clap::Args;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use std::ops::RangeInclusive;
 
 /// Most levels that a request may list.
@@ -24,7 +24,7 @@ const CHURN: RangeInclusive<f64> = 0.0..=1000.0;
 const NOISE: RangeInclusive<f64> = 0.0..=2.0;
 
 /// Finer settings of sampling; what is left out is the sampler's and the schedule's own.
-#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Args, Deserialize, Serialize, JsonSchema)]
 #[serde(default)]
 pub struct Tuning {
     /// Exponent of the Karras (7) or polyexponential (1) schedule.

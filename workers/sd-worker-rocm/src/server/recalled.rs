@@ -76,7 +76,9 @@ async fn recall(
 /// Fields of a job, without those that are open.
 fn told(fields: &RequestFields) -> Value {
     let noise = &fields.noise;
-    let all = json!({
+    // Lists and switches that are left empty are its usual state.
+    let tuning = serde_json::to_value(&fields.tuning).unwrap_or_default();
+    let mut all = json!({
         "prompt": fields.prompt,
         "negative_prompt": fields.negative_prompt,
         "width": fields.width,
@@ -85,7 +87,6 @@ fn told(fields: &RequestFields) -> Value {
         "guidance_scale": fields.guidance,
         "true_cfg_scale": fields.true_guidance,
         "guidance_rescale": fields.guidance_rescale,
-        "guidance_min_sigma": fields.tuning.guidance.guidance_min_sigma,
         "sampler": fields.sampler,
         "schedule": fields.schedule,
         "seed": fields.seed,
@@ -99,6 +100,10 @@ fn told(fields: &RequestFields) -> Value {
         "highres": fields.highres.as_ref().map(second_pass),
         "loras": (!fields.loras.is_empty()).then(|| fields.loras.iter().map(lora).collect::<Vec<_>>()),
     });
+    if let (Value::Object(all), Value::Object(tuning)) = (&mut all, tuning) {
+        let is_usual = |value: &Value| *value == json!([]) || *value == json!(false);
+        all.extend(tuning.into_iter().filter(|(_, value)| !is_usual(value)));
+    }
     without_open(all)
 }
 

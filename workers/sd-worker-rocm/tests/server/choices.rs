@@ -51,7 +51,7 @@ fn what_a_picture_says_becomes_fields_that_a_job_takes() {
     let server = Server::start();
     let text = "a cat\nNegative prompt: dog\nSteps: 7, Sampler: Euler, Schedule type: Karras, CFG scale: 3.5, Seed: 12, \
                 Size: 64x72, Hires upscale: 1.5, Hires upscaler: Latent, Denoising strength: 0.4, Variation seed: 5, \
-                Variation seed strength: 0.25, Mask blur: 4";
+                Variation seed strength: 0.25, PAG scale: 2.5, Skip layers: \"7, 8\", Mask blur: 4";
     let image = image::load_from_memory(&png(8, 8)).unwrap().to_rgb8();
     let file = image_io::encode(&image, Format::Png, 0, Some(text)).unwrap();
     let (status, by_picture) = server.post("/v1/recall", &json!({"picture": to_base64(&file)}));
@@ -62,11 +62,15 @@ fn what_a_picture_says_becomes_fields_that_a_job_takes() {
     let expected = json!({
         "prompt": "a cat", "negative_prompt": "dog", "steps": 7, "sampler": "Euler", "schedule": "Karras",
         "guidance_scale": 3.5, "seed": 12, "width": 64, "height": 72, "variation_seed": 5, "variation": 0.25,
+        "pag_scale": 2.5, "skip_layers": [7, 8],
         "highres": {"scale": 1.5, "upscaler": "Latent", "strength": 0.4},
     });
     assert_eq!(by_text["fields"], expected);
     let mut body = expected;
     body["operation"] = json!("image_generation");
+    // Two forms of guidance at once are what the text says, and what a job refuses.
+    assert_eq!(server.post("/v1/jobs", &body).0, 400);
+    body["skip_layers"] = json!([]);
     let (status, answer) = server.post("/v1/jobs", &body);
     assert_eq!(status, 202, "{answer}");
     let (status, answer) = server.post("/v1/recall", &json!({"picture": to_base64(&png(8, 8))}));
