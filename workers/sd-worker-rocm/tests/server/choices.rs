@@ -1,7 +1,10 @@
 //! What clients that let people choose ask the server.
 
+use crate::common::tiny_on;
 use crate::support::{png, Server};
+use candle_core::Device;
 use sd_worker_rocm::image_io::{self, to_base64, Format};
+use sd_worker_rocm::pipeline::PipelineOptions;
 use sd_worker_rocm::request::Library;
 use sd_worker_rocm::sampling::{Sampler, Schedule};
 use sd_worker_rocm::server::{LoraFolders, ServerOptions};
@@ -80,14 +83,10 @@ fn what_a_picture_says_becomes_fields_that_a_job_takes() {
     );
 }
 
-/// By the built-in model's tokenizer, which knows letters and some words.
-#[cfg(feature = "built-in-model")]
+/// By a tokenizer that knows letters and some words.
 #[test]
 fn tokens_are_counted_as_the_model_reads_them() {
-    use candle_core::Device;
-    use sd_worker_rocm::pipeline::{Pipeline, PipelineOptions};
-
-    let pipeline = Pipeline::builtin(&Device::Cpu, PipelineOptions::default()).unwrap();
+    let pipeline = tiny_on(&Device::Cpu, PipelineOptions::default());
     let server = Server::over(
         Box::new(pipeline),
         Default::default(),

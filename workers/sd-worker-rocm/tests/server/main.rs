@@ -20,7 +20,6 @@ mod life;
 mod limits;
 mod openai;
 mod orchestrator;
-#[cfg(feature = "built-in-model")]
 mod page_canvas;
 mod page_form;
 mod page_settings;

@@ -1,11 +1,12 @@
-//! The page's canvas: masks, sketches, sides to paint, with the built-in model.
+//! The page's canvas: masks, sketches, sides to paint, with a small model.
 
 use crate::browser::Browser;
+use crate::common::tiny_on;
 use crate::support::Server;
 use candle_core::Device;
 use image::{Rgb, RgbImage};
 use sd_worker_rocm::jobs::QueueOptions;
-use sd_worker_rocm::pipeline::{Pipeline, PipelineOptions};
+use sd_worker_rocm::pipeline::PipelineOptions;
 use sd_worker_rocm::server::ServerOptions;
 use std::sync::Arc;
 
@@ -40,7 +41,7 @@ fn is_same(a: &RgbImage, b: &RgbImage, inside: impl Fn(u32, u32) -> bool) -> boo
 #[test]
 #[ignore = "needs chromium and chromedriver"]
 fn a_mask_is_drawn_and_painted() {
-    let pipeline = Pipeline::builtin(&Device::Cpu, PipelineOptions::default()).unwrap();
+    let pipeline = tiny_on(&Device::Cpu, PipelineOptions::default());
     let (queue, options) = (QueueOptions::default(), ServerOptions::default());
     let server = Server::over(Box::new(pipeline), Arc::default(), queue, options);
     let folder = tempfile::tempdir().unwrap();
