@@ -176,6 +176,37 @@ impl Browser {
         self.keys(selector, text);
     }
 
+    /// Types into whatever has the focus, key after key.
+    pub fn press(&self, keys: &str) {
+        self.strike(keys.chars().flat_map(|key| [(key, true), (key, false)]));
+    }
+
+    /// Presses a key while another one is held.
+    pub fn chord(&self, held: char, key: char) {
+        self.strike([(held, true), (key, true), (key, false), (held, false)]);
+    }
+
+    /// Keys that go down, or up.
+    fn strike(&self, keys: impl IntoIterator<Item = (char, bool)>) {
+        let actions = keys.into_iter().map(|(key, down)| {
+            let kind = if down { "keyDown" } else { "keyUp" };
+            json!({"type": kind, "value": key})
+        });
+        let keyboard =
+            json!({"type": "key", "id": "keyboard", "actions": actions.collect::<Vec<_>>()});
+        self.post("/actions", &json!({"actions": [keyboard]}));
+    }
+
+    /// Clicks the first button within an element that has this label and can be clicked.
+    pub fn press_button(&self, within: &str, label: &str) {
+        let (within, label) = (json!(within), json!(label));
+        self.wait_for(&format!(
+            "(window.wanted = [...document.querySelectorAll({within} + ' button')]
+                 .find(each => each.textContent == {label} && each.offsetParent && !each.disabled))"
+        ));
+        self.run("window.wanted.click();");
+    }
+
     /// Chooses from a list by value.
     pub fn choose(&self, selector: &str, value: &str) {
         let (selector, value) = (json!(selector), json!(value));

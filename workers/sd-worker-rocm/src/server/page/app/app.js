@@ -26,11 +26,17 @@
 import { Backend } from "./backend.js";
 import { $, make } from "./dom.js";
 import { Form } from "./form/form.js";
+import { mount as mountGallery } from "./gallery/gallery.js";
+import { mount as mountGrid } from "./grid/grid.js";
+import { mount as mountHistory } from "./history.js";
 import { iconButton } from "./icons.js";
 import { askForKey } from "./key-dialog.js";
+import { mount as mountKeyboard } from "./keyboard.js";
+import { notice } from "./notices.js";
 import { mount as mountInfo } from "./panes/info.js";
 import { mount as mountPreprocess } from "./panes/preprocess.js";
 import { mount as mountUpscale } from "./panes/upscale.js";
+import { mount as mountQueue } from "./queue/queue.js";
 import { Request } from "./request.js";
 import { Results } from "./results.js";
 import { Run } from "./run.js";
@@ -52,6 +58,10 @@ const PANES = [
   { id: "upscale", label: "Upscale", mount: mountUpscale },
   { id: "preprocess", label: "Preprocess", mount: mountPreprocess },
   { id: "info", label: "PNG info", mount: mountInfo },
+  { id: "gallery", label: "Gallery", mount: mountGallery },
+  { id: "queue", label: "Queue", mount: mountQueue },
+  { id: "history", label: "History", mount: mountHistory },
+  { id: "grid", label: "Grid", mount: mountGrid },
 ];
 
 const backend = new Backend({ keyWanted: (reason) => askForKey(reason, () => backend.watch()) });
@@ -93,10 +103,10 @@ request.compose(() => {
 
 for (const { id, label } of FORMS) tabs.add(id, label, $("pane-create"));
 for (const { id, label, mount } of PANES) {
-  const section = make("section", { id: `pane-${id}` });
+  const section = make("section", { id: `pane-${id}`, class: "pane" });
   $("panes").append(section);
   tabs.add(id, label, section);
-  mount(section, context);
+  Promise.resolve(mount(section, context)).catch((error) => notice(`${label}: ${error.message}`, { isError: true }));
 }
 // Places that a model's panes have.
 const FORM_PLACES = {
@@ -119,6 +129,8 @@ const offerPlaces = (choices) => {
   // The form adds those that this model has.
   for (const place of ["control", "reference"]) sender.remove(place);
 };
+
+const keyboard = mountKeyboard(document, context);
 
 // The head -----------------------------------------------------------------------------------------
 
@@ -149,7 +161,8 @@ const themeButton = iconButton("system", "Light, dark, or as the system has it",
   setTheme(nextTheme());
   themeButton.title = `Colours: ${theme()}`;
 });
-$("tools").append(themeButton);
+const keysButton = make("button", { type: "button", class: "icon-button", title: "Keys (?)", "aria-label": "Keys", onclick: () => keyboard.help() }, "?");
+$("tools").append(keysButton, themeButton);
 
 backend.subscribe("choices", () => {
   showHead();
