@@ -12,7 +12,7 @@ use worker::{Error, Result};
 #[derive(Debug, Args)]
 pub struct BenchArgs {
     /// The prompt of the measured runs.
-    #[arg(default_value = "a red circle on a blue background")]
+    #[arg(default_value = "a red car in the city at sunset")]
     prompt: String,
 
     #[command(flatten)]

@@ -28,8 +28,8 @@ use worker::Result;
     after_help = "Every option can be given in the environment: --max-steps as SD_MAX_STEPS.\n\
                   Exit codes: 0 success, 1 failure while running, 2 bad arguments, picture or model file, 3 the device was lost while serving, \
                   128 and the signal that ended the server (134: a fault of the GPU).\n\
-                  Without --model a small built-in model draws plain shapes: \
-                  sd-worker-rocm generate \"two green squares on a white background\""
+                  Without --model a small built-in model draws simple scenes: \
+                  sd-worker-rocm generate \"a red house and a large green tree in a meadow\""
 )]
 pub struct Cli {
     #[command(subcommand)]

@@ -21,7 +21,7 @@ use worker::{Error, Result};
 #[derive(Debug, Args)]
 pub struct ModelArgs {
     /// Model: a folder as diffusers writes it, a single .safetensors file, or a Hugging Face id
-    /// OWNER/NAME[:VARIANT-OR-FILE]. Without it the built-in model, which draws plain shapes.
+    /// OWNER/NAME[:VARIANT-OR-FILE]. Without it the built-in model, which draws simple scenes.
     #[arg(
         long = "model",
         short,
