@@ -80,7 +80,12 @@ const context = {
 
 const form = new Form(context);
 const run = new Run(context, {
-  refused: (error) => (error.status === 401 ? askForKey(error.message, () => backend.watch()) : form.refuse(error)),
+  refused: (error) => {
+    if (error.status === 401) return askForKey(error.message, () => backend.watch());
+    // Where the field is that is wrong.
+    tabs.open(formPane);
+    return form.refuse(error);
+  },
   submitted: (job) => results.add(job),
 });
 context.run = run;

@@ -32,6 +32,8 @@ export const sendMenu = (picture, { sendTo, canSend }) => {
   return select;
 };
 
+const isCalm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
+
 const seconds = (number) => (number >= 90 ? `${Math.round(number / 60)} min` : `${Math.ceil(number)} s`);
 
 // What a job is doing, in words.
@@ -108,7 +110,7 @@ export class Results {
     const { request } = this.#context;
     const alt = picture.parameters.split("\n")[0] || "A picture without a prompt";
     const shown = picture.videoUrl?.includes(".mp4")
-      ? make("video", { src: picture.videoUrl, controls: true, loop: true, autoplay: true, muted: true, playsinline: true, "aria-label": alt })
+      ? make("video", { src: picture.videoUrl, controls: true, loop: true, autoplay: !isCalm(), muted: true, playsinline: true, "aria-label": alt })
       : make("img", { src: picture.videoUrl ?? picture.url, alt });
     const open = make("a", { href: picture.videoUrl ?? picture.url, target: "_blank", rel: "noopener", title: "Open in a tab of its own" }, shown);
     const tools = make(

@@ -4,7 +4,7 @@
 // function of the server's choices. `usual` gives what stands there if nothing is said, `when` whether the model has it,
 // `hint` a word on it, and `slider` a slider beside the number.
 
-const flow = (choices) => choices.takes;
+const takes = (choices) => choices.takes;
 const share = { kind: "number", min: 0, max: 1, step: 0.05, slider: true };
 const side = {
   kind: "number",
@@ -16,9 +16,9 @@ const guidance = { kind: "number", min: 0, max: (c) => Math.min(20, c.limits.gui
 const samplers = (c) => c.samplers.map(({ name }) => name);
 const schedules = (c) => ["Automatic", ...c.schedules];
 
-const hasAttention = (c) => flow(c).attention_guidance;
-const hasLayers = (c) => flow(c).layer_guidance;
-const isXl = (c) => flow(c).told_sizes;
+const hasAttention = (c) => takes(c).attention_guidance;
+const hasLayers = (c) => takes(c).layer_guidance;
+const isXl = (c) => takes(c).told_sizes;
 
 export const BASIC = [
   { name: "width", label: "Width", ...side, usual: (c) => c.defaults.width, slider: true },
@@ -67,7 +67,7 @@ export const EDITING = [
     max: 100,
     step: 0.1,
     usual: () => 1.5,
-    when: (c) => flow(c).instructions,
+    when: (c) => takes(c).instructions,
   },
 ];
 
@@ -95,7 +95,7 @@ export const SECTIONS = [
   {
     title: "Highres fix",
     param: "highres",
-    when: (c) => flow(c).highres,
+    when: (c) => takes(c).highres,
     // The section has a switch: without it nothing of it is asked for.
     isSwitched: true,
     rows: [
@@ -121,13 +121,13 @@ export const SECTIONS = [
   },
   {
     title: "Refiner",
-    when: (c) => flow(c).refiner,
+    when: (c) => takes(c).refiner,
     rows: [{ name: "refiner_start", label: "Takes over at", ...share, usual: () => 0.8 }],
   },
   {
     title: "Guidance",
     rows: [
-      { name: "true_cfg_scale", label: "True guidance", ...guidance, usual: () => 1, when: (c) => flow(c).true_guidance },
+      { name: "true_cfg_scale", label: "True guidance", ...guidance, usual: () => 1, when: (c) => takes(c).true_guidance },
       { name: "guidance_rescale", label: "Rescale", ...share, usual: () => 0 },
       { name: "guidance_start", label: "Begins at", ...share, usual: () => 0 },
       { name: "guidance_end", label: "Ends at", ...share, usual: () => 1 },
@@ -194,8 +194,8 @@ export const SECTIONS = [
       { name: "original_size", label: "Original size", kind: "sizes" },
       { name: "target_size", label: "Target size", kind: "sizes" },
       { name: "crop", label: "Crop (left, top)", kind: "sizes" },
-      { name: "aesthetic_score", label: "Aesthetic score", kind: "number", min: 0, max: 10, step: 0.5, usual: () => 6, when: (c) => flow(c).refiner },
-      { name: "negative_aesthetic_score", label: "Negative score", kind: "number", min: 0, max: 10, step: 0.5, usual: () => 2.5, when: (c) => flow(c).refiner },
+      { name: "aesthetic_score", label: "Aesthetic score", kind: "number", min: 0, max: 10, step: 0.5, usual: () => 6, when: (c) => takes(c).refiner },
+      { name: "negative_aesthetic_score", label: "Negative score", kind: "number", min: 0, max: 10, step: 0.5, usual: () => 2.5, when: (c) => takes(c).refiner },
     ],
   },
 ];

@@ -119,7 +119,7 @@ export class Form {
   // Shows what the server refuses at the field that it names, and says what can be done where there is no such field.
   refuse({ message, param }) {
     const { request } = this.#context;
-    const field = this.#fields.find(({ row, node }) => row.name.split(".")[0] === param && row.name === param && node.isConnected);
+    const field = this.#fields.find(({ row, node }) => row.name === param && node.isConnected);
     const section = this.#sections.find((each) => each.param === param);
     const unit = this.#units.find((each) => each.param === param);
     if (this.#prompts.refuse(param, message)) return;
