@@ -140,6 +140,7 @@ fn pickers_weights_and_folded_settings() {
     browser.fill("[name=batch]", "2");
     browser.fill("#count", "2");
     // 3:2, then upright.
+    browser.run("scrollTo(0, 0)");
     browser.click("[aria-label^='3:2']");
     browser.click("[aria-label^='Swap']");
     browser.click("#go");
@@ -163,6 +164,7 @@ fn pickers_weights_and_folded_settings() {
         ),
         "true"
     );
+    browser.run("scrollTo(0, 0)");
     browser.click("#reset");
     assert_eq!(
         browser.value("document.querySelector('[name=seed]').value"),
@@ -204,8 +206,8 @@ fn a_model_of_videos_has_a_form_of_its_own() {
     browser.wait_for(
         "document.getElementById('refusal').textContent.includes('choose the first frame')",
     );
-    browser.keys("#source input[type=file]", file.to_str().unwrap());
-    browser.wait_for("document.querySelector('#source .slot img').naturalWidth");
+    browser.keys("#source .slots input[type=file]", file.to_str().unwrap());
+    browser.wait_for("document.querySelector('#source .slots img').naturalWidth");
     browser.click("#go");
     browser.wait_for("document.querySelector('#results figure video')");
     let sent = browser.value("window.sent[0]");

@@ -57,9 +57,13 @@ const opener = (label, entries, pick) =>
 const openList = (label, entries, pick) => {
   const search = make("input", { type: "search", placeholder: "Search", "aria-label": `Search: ${label}` });
   const list = make("div", { class: "list" });
+  // Browsers put the cursor of the field that gets the focus back to its beginning.
+  const field = document.activeElement instanceof HTMLTextAreaElement ? document.activeElement : null;
+  const cursor = field && [field.selectionStart, field.selectionEnd];
   const close = () => {
     dialog.close();
     dialog.remove();
+    field?.setSelectionRange(...cursor);
   };
   const show = () => {
     const wanted = search.value.trim().toLowerCase();
@@ -76,7 +80,11 @@ const openList = (label, entries, pick) => {
     list.querySelector("button")?.click();
   });
   const head = make("div", { class: "row" }, make("strong", {}, label), make("button", { type: "button", class: "small quiet", onclick: close }, "Close"));
-  const dialog = make("dialog", { class: "picker", "aria-label": label, onclose: () => dialog.remove() }, head, search, list);
+  const dialog = make("dialog", { class: "picker", "aria-label": label }, head, search, list);
+  dialog.addEventListener("cancel", (event) => {
+    event.preventDefault();
+    close();
+  });
   show();
   document.body.append(dialog);
   dialog.showModal();
