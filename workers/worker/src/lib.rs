@@ -12,6 +12,7 @@
 //! | [`file`](mod@file) | files that others wrote: regular, of a bounded length            |
 //! | [`text`]     | text that others wrote, made fit for a terminal and a log          |
 //! | [`gguf`]     | a GGUF reader that trusts nothing in the file                      |
+//! | [`graphs`]   | whether steps are recorded, and when that is given up              |
 //! | [`hub`]      | a model argument resolved to a file: local path or Hugging Face id |
 //! | [`kernels`]  | kernels compiled ahead of their use, in processes side by side      |
 //! | [`memory`]   | a program of one command ends cleanly when memory runs out         |
@@ -31,6 +32,7 @@ pub mod error;
 pub mod fault;
 pub mod file;
 pub mod gguf;
+pub mod graphs;
 pub mod http;
 pub mod hub;
 pub mod ids;

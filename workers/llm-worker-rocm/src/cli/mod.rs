@@ -7,7 +7,6 @@ mod batch;
 mod bench;
 mod chat;
 mod generate;
-mod graph;
 mod kv;
 mod kv_events;
 mod memory;

@@ -1,6 +1,5 @@
 //! `llm-worker-rocm serve`.
 
-use super::graph::GraphArgs;
 use super::kv::KvArgs;
 use super::kv_events::KvEventArgs;
 use super::memory::MemoryArgs;
@@ -31,6 +30,7 @@ use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::sync::{mpsc, Arc};
 use std::time::Duration;
+use worker::cli::GraphArgs;
 use worker::device::Selected;
 use worker::kernels::CompileArgs;
 use worker::picture::Sources;

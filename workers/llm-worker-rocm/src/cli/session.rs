@@ -1,6 +1,5 @@
 //! A model that runs, for commands that generate.
 
-use super::graph::GraphArgs;
 use super::kv::KvArgs;
 use super::memory::MemoryArgs;
 use super::nodes::{NodeArgs, Own};
@@ -19,6 +18,7 @@ use clap::Args;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
+use worker::cli::GraphArgs;
 use worker::device::Selected;
 use worker::kernels::CompileArgs;
 use worker::serve::Progress;

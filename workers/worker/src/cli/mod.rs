@@ -7,15 +7,18 @@
 //! | [`output`]      | standard output, which carries data and nothing else                    |
 //! | [`devices`]     | the command `devices`                                                   |
 //! | [`completions`] | the command `completions`                                               |
+//! | [`graph`]       | whether steps are recorded                                              |
 
 pub mod completions;
 pub mod devices;
 pub mod env;
+pub mod graph;
 pub mod log;
 pub mod output;
 
 pub use completions::CompletionsArgs;
 pub use devices::DevicesArgs;
+pub use graph::GraphArgs;
 pub use log::LogArgs;
 
 use crate::kernels::CompileKernelsArgs;

@@ -36,7 +36,8 @@ pub use event::{
     DraftCount, Event, EventSender, FinishReason, GeneratedToken, PromptToken, Summary, Ticket,
 };
 pub use failure::Failure;
-pub use options::{EngineOptions, GraphUse};
+pub use options::EngineOptions;
+pub use worker::graphs::GraphUse;
 pub use request::{Constraint, Request, MAX_TOP_LOGPROBS};
 pub use sampling::{
     Aim, Dry, DynamicTemperature, MirostatVersion, Sampler, SamplerOrder, SamplingOptions, Xtc,

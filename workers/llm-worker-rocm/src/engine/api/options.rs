@@ -2,9 +2,8 @@
 
 use super::cache::{KvDType, KvRotation, KvTypes};
 use super::speculation::SpeculationOptions;
-use serde::{Deserialize, Serialize};
-use std::str::FromStr;
 use std::time::Duration;
+use worker::graphs::GraphUse;
 
 /// How an engine runs.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,40 +84,5 @@ impl EngineOptions {
             values: self.value_dtype.unwrap_or(both),
             rotation: self.kv_rotation,
         }
-    }
-}
-
-/// Whether launches are recorded and enqueued as graphs.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum GraphUse {
-    /// Unless the installed version of ROCm is known for wrong graphs on the GPU.
-    #[default]
-    Auto,
-    /// Also then.
-    On,
-    /// Never.
-    Off,
-}
-
-impl FromStr for GraphUse {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "auto" => Ok(Self::Auto),
-            "on" => Ok(Self::On),
-            "off" => Ok(Self::Off),
-            _ => Err(format!("{text} is not one of auto, on, off")),
-        }
-    }
-}
-
-impl std::fmt::Display for GraphUse {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Auto => "auto",
-            Self::On => "on",
-            Self::Off => "off",
-        })
     }
 }

@@ -7,7 +7,7 @@
 //! are made one by one: the tokens are the same.
 
 use super::crossing::Passed;
-use super::graphs::{Begin, Graphs, Recorded, Tries};
+use super::graphs::{Begin, Recorded};
 use super::input::Wanted;
 use super::lora::Scales;
 use super::memory::{StateBatch, NO_STATE};
@@ -28,6 +28,7 @@ use candle_core::{bail, DType, Device, Result, RocmStorage, Storage, Tensor};
 use candle_rocm_flash_attn::paged::{DecodeShape, PagedBatch, PagedSequence};
 use std::ops::Deref;
 use std::sync::Arc;
+use worker::graphs::{Graphs, Tries};
 
 /// Room for keys that a shape has at least: attention to so many is not split.
 const LEAST_KEYS: usize = 128;
@@ -162,7 +163,7 @@ impl Decoding {
     }
 
     pub(super) fn set_graphs(&mut self, graphs: GraphUse, device: &Device) {
-        self.graphs = Graphs::new(graphs, device);
+        self.graphs = Graphs::new("decoding", graphs, device);
         self.clear();
     }
 
@@ -342,7 +343,7 @@ impl Decoding {
                 Ok(recorded) => prepared.graph = Some(recorded),
                 // What is wrong with the device shows below.
                 Err(refusal) => {
-                    self.graphs.refused(refusal, &mut prepared.tries, network);
+                    self.graphs.refused(refusal, &mut prepared.tries, &network.device);
                 }
             }
             begin.restore(network)?;

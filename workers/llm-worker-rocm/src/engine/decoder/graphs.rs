@@ -7,78 +7,30 @@
 
 use super::decode::{in_memory, rocm, ChosenOnDevice, Prepared};
 use super::network::Network;
-use crate::engine::api::GraphUse;
 use candle_core::rocm_backend::candle_rocm::config::Verify;
 use candle_core::rocm_backend::candle_rocm::{self, Capture, Graph};
-use candle_core::{DType, Device, Error, Result, Tensor};
+use candle_core::{DType, Error, Result, Tensor};
 use candle_rocm_flash_attn::paged::Rotary;
-use worker::fault::OutOfMemory;
+use worker::graphs::{make_room, Refusal};
 
-/// With less free memory than this, or this part of all, HIP's own allocations for a graph may fail, which ends the
-/// process.
-const FREE_BYTES: usize = 256 << 20;
-const FREE_PART: usize = 16;
-/// Shapes whose recording may fail until there are no graphs any more.
-const MOST_FAILURES: usize = 3;
-/// Times that a shape is recorded until memory suffices.
-const MOST_TRIES: usize = 3;
-
-/// Whether steps are enqueued as graphs.
-#[derive(Default)]
-pub(super) struct Graphs {
-    wanted: bool,
-    /// Why there are none although they are wanted.
-    off: Option<String>,
-    failures: usize,
-}
-
-/// Recordings of a shape that were of no use.
-#[derive(Default)]
-pub(super) struct Tries(usize);
-
-impl Tries {
-    /// Whether it is worth another try.
-    pub(super) fn go_on(&self) -> bool {
-        self.0 < MOST_TRIES
-    }
-
-    fn give_up(&mut self) {
-        self.0 = MOST_TRIES;
+/// How much of a reason a refusal is; 0 is none.
+fn weight(refusal: &Refusal) -> u16 {
+    match refusal {
+        Refusal::Memory(_) => 1,
+        Refusal::Room(_) => 2,
+        Refusal::Failed(_) => 3,
+        Refusal::Differs(_) => 4,
     }
 }
 
-/// Why a shape has no graph, the least of reasons first.
-pub(super) enum Refusal {
-    /// An allocation failed meanwhile.
-    Memory(Error),
-    /// So few bytes are free.
-    Room(usize),
-    /// Something else did.
-    Failed(Error),
-    /// It computes something else.
-    Differs(String),
-}
-
-impl Refusal {
-    /// How much of a reason it is; 0 is none.
-    fn weight(&self) -> u16 {
-        match self {
-            Self::Memory(_) => 1,
-            Self::Room(_) => 2,
-            Self::Failed(_) => 3,
-            Self::Differs(_) => 4,
-        }
-    }
-
-    /// The same on the other GPUs of a model.
-    fn of_another(weight: u16) -> Self {
-        let why = "another GPU of the model could not have a graph";
-        match weight {
-            1 => Self::Memory(Error::msg(why)),
-            2 => Self::Room(0),
-            3 => Self::Failed(Error::msg(why)),
-            _ => Self::Differs(format!("{why} that computes what its launches do")),
-        }
+/// The same on the other GPUs of a model.
+fn of_another(weight: u16) -> Refusal {
+    let why = "another GPU of the model could not have a graph";
+    match weight {
+        1 => Refusal::Memory(Error::msg(why)),
+        2 => Refusal::Room(0),
+        3 => Refusal::Failed(Error::msg(why)),
+        _ => Refusal::Differs(format!("{why} that computes what its launches do")),
     }
 }
 
@@ -90,11 +42,11 @@ impl Network {
         own: std::result::Result<T, Refusal>,
     ) -> std::result::Result<T, Refusal> {
         let Some(shard) = &self.shard else { return own };
-        let weight = own.as_ref().err().map_or(0, Refusal::weight);
-        let weightiest = shard.largest(weight)?;
-        match weight == weightiest {
+        let own_weight = own.as_ref().err().map_or(0, weight);
+        let weightiest = shard.largest(own_weight)?;
+        match own_weight == weightiest {
             true => own,
-            false => Err(Refusal::of_another(weightiest)),
+            false => Err(of_another(weightiest)),
         }
     }
 
@@ -106,91 +58,6 @@ impl Network {
         }
         own
     }
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Self {
-        match error.is_out_of_memory() {
-            true => Self::Memory(error),
-            false => Self::Failed(error),
-        }
-    }
-}
-
-impl From<candle_rocm::Error> for Refusal {
-    fn from(error: candle_rocm::Error) -> Self {
-        Error::from(error).into()
-    }
-}
-
-impl Graphs {
-    pub(super) fn new(graphs: GraphUse, device: &Device) -> Self {
-        let mut new = Self {
-            wanted: graphs != GraphUse::Off && device.is_rocm(),
-            ..Self::default()
-        };
-        let issue = match (graphs, device) {
-            (GraphUse::Auto, Device::Rocm(device)) => known_issue(device.device()),
-            _ => None,
-        };
-        if let Some(issue) = issue {
-            new.turn_off(format!("{issue}; --graph on uses them nevertheless"));
-        }
-        new
-    }
-
-    pub(super) fn are_on(&self) -> bool {
-        self.wanted && self.off.is_none()
-    }
-
-    /// Why there are none although they are wanted.
-    pub(super) fn off(&self) -> Option<&str> {
-        self.off.as_deref()
-    }
-
-    pub(super) fn turn_off(&mut self, reason: String) {
-        tracing::warn!("decoding goes on without graphs, more slowly: {reason}");
-        self.off.get_or_insert(reason);
-    }
-
-    /// Takes note that a shape has no graph.
-    pub(super) fn refused(&mut self, refusal: Refusal, tries: &mut Tries, network: &Network) {
-        match refusal {
-            Refusal::Room(free) => {
-                tries.give_up();
-                tracing::warn!(
-                    "a step is not recorded as a graph: {} MiB of device memory are free, too few for HIP",
-                    free >> 20
-                );
-            }
-            Refusal::Memory(error) => {
-                tries.0 += 1;
-                tracing::debug!("a step is recorded later: {error}");
-                // During the recording nothing could be given back. If this fails, the step will say so.
-                if let Ok(device) = rocm(&network.device) {
-                    let _ = device.device().trim();
-                }
-            }
-            Refusal::Failed(error) => {
-                tries.give_up();
-                self.failures += 1;
-                match self.failures < MOST_FAILURES {
-                    true => tracing::warn!("a step cannot be recorded as a graph: {error}"),
-                    false => self.turn_off(format!(
-                        "{MOST_FAILURES} shapes of steps could not be recorded, the last: {error}"
-                    )),
-                }
-            }
-            Refusal::Differs(how) => self.turn_off(format!(
-                "{how}: this version of ROCm is not to be trusted with graphs on this GPU"
-            )),
-        }
-    }
-}
-
-/// What is known against graphs on a device.
-fn known_issue(device: &candle_rocm::Device) -> Option<String> {
-    candle_rocm::known_issues::forbids_graphs(device).map(|issue| issue.effect.to_string())
 }
 
 /// A graph, and what it reads and writes.
@@ -365,18 +232,5 @@ impl Recorded {
         // shape and what is exchanged with the host live in the shape, which holds this; the rest is here.
         unsafe { self.graph.launch()? };
         Ok(())
-    }
-}
-
-/// Makes sure that HIP has room for a graph.
-fn make_room(device: &candle_rocm::Device) -> std::result::Result<(), Refusal> {
-    let enough = |(free, total): (usize, usize)| free >= FREE_BYTES.min(total / FREE_PART);
-    if enough(device.memory_info()?) {
-        return Ok(());
-    }
-    device.trim()?;
-    match device.memory_info()? {
-        memory if enough(memory) => Ok(()),
-        (free, _) => Err(Refusal::Room(free)),
     }
 }

@@ -1,6 +1,6 @@
 //! Arguments that say whether steps are recorded.
 
-use crate::engine::api::GraphUse;
+use crate::graphs::GraphUse;
 use clap::Args;
 
 /// Whether the launches of a step are enqueued as one.
@@ -18,7 +18,7 @@ pub struct GraphArgs {
 
 impl GraphArgs {
     /// What they come to.
-    pub(super) fn graphs(&self) -> GraphUse {
+    pub fn graphs(&self) -> GraphUse {
         match self.no_graph {
             true => GraphUse::Off,
             false => self.graph,
