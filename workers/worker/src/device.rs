@@ -143,6 +143,19 @@ fn without_rocblas(device: &Device) -> Option<&'static str> {
     }
 }
 
+/// The same device for another thread: on a GPU with a stream and memory of its own. What a thread enqueues on a device
+/// that another one records becomes part of that one's graph.
+///
+/// # Errors
+/// [`Error::Device`] if the device fails.
+pub fn beside(device: &Device) -> Result<Device> {
+    match device {
+        Device::Rocm(gpu) => Device::new_rocm(gpu.device().ordinal())
+            .map_err(|error| Error::Device(format!("opening the GPU once more: {error}"))),
+        _ => Ok(device.clone()),
+    }
+}
+
 /// Gives the memory back to the GPU that buffers of the past have left: loading makes many that are not needed again.
 ///
 /// # Errors

@@ -19,6 +19,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use tokio::sync::Semaphore;
+use worker::device::beside;
 use worker::http::json::{self, Object};
 use worker::http::{blocking, ApiError};
 
@@ -366,7 +367,10 @@ async fn larger(
     images: Vec<String>,
 ) -> Result<Vec<String>, ApiError> {
     let limits = app.options().limits.decode;
-    let device = app.devices().first().map(|device| device.device.clone());
+    // Pictures are denoised meanwhile, by another thread.
+    let device = app.devices().first().map(|device| beside(&device.device));
+    let device = device.transpose();
+    let device = device.map_err(|error| ApiError::internal(error.to_string()))?;
     let gone = Arc::new(AtomicBool::new(false));
     let waiting = Waiting(gone.clone());
     let mut tools = Tools {
