@@ -193,6 +193,7 @@ impl GenerateArgs {
                 "decode_ms": timings.decode.as_secs_f64() * 1e3,
                 "evaluations": timings.evaluations,
                 "launches": timings.launches,
+                "graphs": timings.graphs,
                 "iterations_per_second": timings.evaluations as f64 / denoise.max(1e-9),
             },
         });

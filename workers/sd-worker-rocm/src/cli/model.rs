@@ -11,6 +11,7 @@ use clap::builder::BoolishValueParser;
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use worker::cli::GraphArgs;
 use worker::device::{release_unused, room, DeviceList, DeviceListArgs, DeviceRequest, Selected};
 use worker::hub::{HubArgs, HubOptions, ModelSource};
 use worker::kernels::CompileArgs;
@@ -67,6 +68,9 @@ pub struct ModelArgs {
     /// Of several devices, one that does no step for so many seconds is given up; 0 waits for ever.
     #[arg(long, default_value_t = 300, value_name = "SECONDS")]
     device_timeout: u64,
+
+    #[command(flatten)]
+    graph: GraphArgs,
 
     #[command(flatten)]
     compile: CompileArgs,
@@ -361,6 +365,7 @@ impl ModelArgs {
             taesd: self.taesd.clone(),
             lora_dirs: self.lora_dir.clone(),
             embeddings: self.embeddings.clone(),
+            graphs: self.graph.graphs(),
         };
         let cards: Vec<Card> = devices
             .iter()

@@ -383,6 +383,11 @@ impl LoraArg {
 }
 
 impl RequestArgs {
+    /// Asks for so many pictures instead.
+    pub(super) fn set_batch(&mut self, batch: usize) {
+        self.batch = batch;
+    }
+
     /// The request for this prompt; `format` is that of videos, if it is known.
     ///
     /// # Errors

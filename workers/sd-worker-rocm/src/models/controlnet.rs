@@ -5,6 +5,7 @@ use super::layers::{layer_norm, linear, sinusoidal, Linear, TimestepEmbedding};
 use super::unet::config::UNetConfig;
 use super::unet::{Condition, Extra, Residuals, Trunk};
 use super::wrap::WrappedConv;
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::LayerNorm;
@@ -300,10 +301,10 @@ impl ControlNet {
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
-    pub fn forward(
+    pub fn forward<'a>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'a>>,
         condition: &Condition,
         (hint, kind): (&Tensor, usize),
         pictures: usize,

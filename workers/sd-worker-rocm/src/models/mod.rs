@@ -20,6 +20,7 @@ pub mod siglip;
 pub mod t2i_adapter;
 pub mod t5;
 pub mod taesd;
+pub mod time;
 pub mod transformer;
 pub mod unet;
 pub mod upscale;

@@ -443,6 +443,8 @@ impl Pipeline {
             worker::device::launches(&device) + there
         };
         let launched = launches();
+        let recordings = self.denoiser.recordings().clone();
+        let counted = recordings.counts();
         let prediction = self.schedule.prediction;
         let mut present: Option<(Phase, Run)> = None;
         let both = request.sampler.needs_negative();
@@ -522,6 +524,9 @@ impl Pipeline {
             x = keep.end(&x).map_err(failed())?;
         }
         timings.launches += launches() - launched;
+        let counts = recordings.counts();
+        timings.graphs += counts.replayed - counted.replayed;
+        timings.recorded += counts.recorded - counted.recorded;
         device.synchronize().map_err(failed())?;
         timings.denoise += begun.elapsed();
         Ok(Sampled::Latents(x, total))

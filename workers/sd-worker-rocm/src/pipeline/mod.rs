@@ -49,6 +49,7 @@ use refiner::Refiner;
 use text::TextStage;
 use vae::VaeStage;
 use vision::VisionStage;
+use worker::graphs::GraphUse;
 
 /// A loaded model.
 pub struct Pipeline {
@@ -111,6 +112,20 @@ impl Pipeline {
     /// Where its denoiser runs.
     pub fn device(&self) -> &Device {
         &self.place.denoiser
+    }
+
+    /// Says whether the denoiser's evaluations are recorded from now on.
+    pub fn set_graphs(&mut self, graphs: GraphUse) {
+        self.options.graphs = graphs;
+        let refiner = self.refiner.as_mut().map(|refiner| &mut refiner.denoiser);
+        for denoiser in [Some(&mut self.denoiser), refiner].into_iter().flatten() {
+            denoiser.set_graphs(graphs);
+        }
+    }
+
+    /// Why evaluations of the last picture were not recorded as graphs, if they were not.
+    pub fn without_graphs(&self) -> Option<String> {
+        self.denoiser.recordings().refusal()
     }
 
     /// Whether this request's steps are evaluated twice, for the prompt and for the negative prompt.

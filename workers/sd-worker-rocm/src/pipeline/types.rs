@@ -3,6 +3,7 @@
 use image::RgbImage;
 use std::path::PathBuf;
 use std::time::Duration;
+use worker::graphs::GraphUse;
 
 /// Arithmetic of the denoiser and the text encoders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -60,6 +61,8 @@ pub struct PipelineOptions {
     pub lora_dirs: Vec<PathBuf>,
     /// Textual inversions: files, or folders of such files. A file's stem is the word that stands for it.
     pub embeddings: Vec<PathBuf>,
+    /// Whether the denoiser's evaluations are recorded and repeated as graphs.
+    pub graphs: GraphUse,
 }
 
 /// What is being done, in this order.
@@ -101,7 +104,11 @@ pub struct Timings {
     pub decode: Duration,
     /// Evaluations of the denoiser.
     pub evaluations: usize,
-    /// Kernels, products and convolutions that the steps enqueued; 0 on the CPU.
+    /// Evaluations that were enqueued as graphs.
+    pub graphs: usize,
+    /// Graphs that were recorded.
+    pub recorded: usize,
+    /// Kernels, products and convolutions that the steps enqueued, a graph being one; 0 on the CPU.
     pub launches: u64,
 }
 
@@ -116,6 +123,8 @@ impl Timings {
             enqueue: self.enqueue + other.enqueue,
             decode: self.decode + other.decode,
             evaluations: self.evaluations + other.evaluations,
+            graphs: self.graphs + other.graphs,
+            recorded: self.recorded + other.recorded,
             launches: self.launches + other.launches,
         }
     }
@@ -130,6 +139,8 @@ impl Timings {
             enqueue: self.enqueue.max(other.enqueue),
             decode: self.decode.max(other.decode),
             evaluations: self.evaluations + other.evaluations,
+            graphs: self.graphs + other.graphs,
+            recorded: self.recorded + other.recorded,
             launches: self.launches + other.launches,
         }
     }

@@ -24,7 +24,8 @@ impl Pipeline {
             RgbImage::new(width as u32, height as u32)
         };
         let fields = RequestFields {
-            steps: Some(STEPS),
+            // On a GPU the second one is recorded, if another one follows.
+            steps: Some(STEPS + usize::from(self.device().is_rocm())),
             // Models that want more than a prompt get black pictures.
             init: (info.purpose == Purpose::Instructions).then(|| InitFields::new(picture())),
             references: vec![RgbImage::new(64, 64); *info.references.start()],

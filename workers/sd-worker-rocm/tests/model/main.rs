@@ -11,6 +11,7 @@ mod float8;
 mod float8_files;
 mod flux;
 mod flux2;
+mod graphs;
 mod guidance;
 mod hashed;
 mod highres;

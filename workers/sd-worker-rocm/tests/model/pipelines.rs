@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::path::Path;
 use worker::gguf::{Format, GgufWriter, NewTensor, Value};
+use worker::graphs::GraphUse;
 
 fn as_it_is(_: &mut ImageRequest) {}
 
@@ -442,7 +443,12 @@ fn a_step_waits_for_nothing_but_the_step_before() {
         return;
     }
     let p = Pipelines::open();
-    let mut pipeline = p.load(&p.folder("sd"), PipelineOptions::default());
+    let options = PipelineOptions {
+        // Every launch is counted.
+        graphs: GraphUse::Off,
+        ..PipelineOptions::default()
+    };
+    let mut pipeline = p.load(&p.folder("sd"), options);
     let client = hip_sim::client::Client::find().unwrap();
     let mut request = p.request("sd");
     let mut counted = |steps: usize| {

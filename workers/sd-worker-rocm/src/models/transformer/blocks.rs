@@ -1,7 +1,8 @@
 //! What the transformers are made of.
 
 use super::attention::{attend, Names, Projections, Rope, PICTURE, TEXT};
-use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
+use crate::models::layers::{linear, Linear, TimestepEmbedding};
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor, D};
 use candle_nn::LayerNorm;
@@ -387,14 +388,20 @@ impl Conditions {
     }
 
     /// The sum after SiLU, for time `t` in 0 to 1000 and a pooled text `(batch, inputs)`.
-    pub fn forward(&self, t: f64, guidance: Option<f64>, pooled: &Tensor) -> Result<Tensor> {
-        let embed = |layer: &TimestepEmbedding, value: f64| {
-            let row = sinusoidal(&[value], TIME, true, 0.0, pooled.device())?;
+    pub fn forward<'a>(
+        &self,
+        t: impl Into<Time<'a>>,
+        guidance: Option<f64>,
+        pooled: &Tensor,
+    ) -> Result<Tensor> {
+        let embed = |layer: &TimestepEmbedding, value: Time| {
+            let row = value.embedding(TIME, true, 0.0, pooled.device())?;
             layer.forward(&row.to_dtype(self.dtype)?, None)
         };
+        let t = t.into();
         let mut sum = embed(&self.time, t)?;
         if let (Some(layer), Some(guidance)) = (&self.guidance, guidance) {
-            sum = (sum + embed(layer, 1000.0 * guidance)?)?;
+            sum = (sum + embed(layer, t.constant(1000.0 * guidance))?)?;
         }
         self.pooled
             .forward(pooled, None)?

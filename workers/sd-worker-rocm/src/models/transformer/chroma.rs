@@ -8,6 +8,7 @@ use super::{pack, unpack};
 use crate::models::config::{check_axes, within};
 use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor, D};
 use serde::Deserialize;
@@ -118,6 +119,8 @@ pub struct Chroma {
     text: Linear,
     /// The small network.
     begin: Linear,
+    /// What is asked of it: `(parts, channels)` in f32.
+    asked: Tensor,
     layers: Vec<(RmsNorm, TimestepEmbedding)>,
     end: Linear,
     double: Vec<JointBlock>,
@@ -159,6 +162,12 @@ impl Chroma {
                 config.approximator_num_channels,
                 inside,
             )?,
+            asked: {
+                let parts = (0..config.parts()).map(|part| 1000.0 * part as f64);
+                let parts: Vec<f64> = parts.collect();
+                let size = config.approximator_num_channels / 2;
+                sinusoidal(&parts, size, true, 0.0, vb.device())?
+            },
             layers: (0..config.approximator_layers)
                 .map(layer)
                 .collect::<Result<_>>()?,
@@ -187,18 +196,16 @@ impl Chroma {
     }
 
     /// All scales, shifts and gates at time `t` in 0 to 1000, `(1, 1, width)` each.
-    fn modulations(&self, t: f64, like: &Tensor) -> Result<Vec<Tensor>> {
+    fn modulations(&self, t: Time, like: &Tensor) -> Result<Vec<Tensor>> {
         let (parts, device) = (self.config.parts(), like.device());
         let numbers = self.config.approximator_num_channels;
-        let row = |value: f64| sinusoidal(&[value], numbers / 4, true, 0.0, device);
+        let row = |value: Time| value.embedding(numbers / 4, true, 0.0, device);
         // The network has learnt guidance away: it is 0.
-        let shared = Tensor::cat(&[row(t)?, row(0.0)?], 1)?;
+        let shared = Tensor::cat(&[row(t)?, row(t.constant(0.0))?], 1)?;
         let shared = shared.broadcast_as((parts, numbers / 2))?;
-        let asked: Vec<f64> = (0..parts).map(|part| 1000.0 * part as f64).collect();
-        let asked = sinusoidal(&asked, numbers / 2, true, 0.0, device)?;
-        let mut x = self
-            .begin
-            .forward(&Tensor::cat(&[&shared.contiguous()?, &asked], 1)?.to_dtype(self.dtype)?)?;
+        let mut x = self.begin.forward(
+            &Tensor::cat(&[&shared.contiguous()?, &self.asked], 1)?.to_dtype(self.dtype)?,
+        )?;
         for (norm, layer) in &self.layers {
             x = (&x + layer.forward(&norm.forward(&x)?, None)?)?;
         }
@@ -213,9 +220,15 @@ impl Chroma {
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
-    pub fn forward(&self, x: &Tensor, t: f64, text: &Tensor, rope: &Rope) -> Result<Tensor> {
+    pub fn forward<'a>(
+        &self,
+        x: &Tensor,
+        t: impl Into<Time<'a>>,
+        text: &Tensor,
+        rope: &Rope,
+    ) -> Result<Tensor> {
         let (_, _, height, width) = x.dims4()?;
-        let by = self.modulations(t, x)?;
+        let by = self.modulations(t.into(), x)?;
         let mut picture = self.picture.forward(&pack(x)?)?;
         let mut text = self.text.forward(text)?;
         // Those of the single blocks come first, then those of pictures, of texts, and of the end.

@@ -46,6 +46,8 @@ pub struct Experts {
     experts: Vec<Gated>,
     scores: Linear,
     active: usize,
+    /// Of two experts that are as good the first is better: 1 where a column is before a row.
+    first: Tensor,
 }
 
 impl Experts {
@@ -61,7 +63,11 @@ impl Experts {
         active: usize,
     ) -> Result<Self> {
         let experts = vb.pp("experts");
+        let first: Vec<f32> = (0..count * count)
+            .map(|at| f32::from(u8::from(at % count < at / count)))
+            .collect();
         Ok(Self {
+            first: Tensor::from_vec(first, (count, count), vb.device())?,
             shared: Gated::new(vb.pp("shared_experts"), width, hidden / 2)?,
             experts: (0..count)
                 .map(|i| Gated::new(experts.pp(i), width, hidden))
@@ -78,15 +84,10 @@ impl Experts {
         if self.active >= count {
             return Ok(scores);
         }
-        // Of two that are as good the first is better.
-        let first: Vec<f32> = (0..count * count)
-            .map(|at| f32::from(u8::from(at % count < at / count)))
-            .collect();
-        let first = Tensor::from_vec(first, (count, count), x.device())?;
         let (own, other) = (scores.unsqueeze(D::Minus1)?, scores.unsqueeze(D::Minus2)?);
         let better = other.broadcast_gt(&own)?.to_dtype(DType::F32)?;
         let equal = other.broadcast_eq(&own)?.to_dtype(DType::F32)?;
-        let before = (better + equal.broadcast_mul(&first)?)?.sum(D::Minus1)?;
+        let before = (better + equal.broadcast_mul(&self.first)?)?.sum(D::Minus1)?;
         let chosen = before.lt(self.active as f64)?.to_dtype(DType::F32)?;
         scores * chosen
     }

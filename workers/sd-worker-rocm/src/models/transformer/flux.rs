@@ -8,6 +8,7 @@ use super::{pack, unpack};
 use crate::models::config::{check_axes, within};
 use crate::models::layers::linear;
 use crate::models::layers::Linear;
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor, D};
 use serde::Deserialize;
@@ -256,10 +257,10 @@ impl Flux {
     /// # Errors
     /// If shapes do not fit together, or the device fails.
     #[allow(clippy::too_many_arguments)]
-    pub fn forward(
+    pub fn forward<'a>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'a>>,
         guidance: f64,
         text: &Tensor,
         pooled: &Tensor,
@@ -275,10 +276,10 @@ impl Flux {
     /// # Errors
     /// Those of [`Self::forward`].
     #[allow(clippy::too_many_arguments)]
-    pub fn forward_cached(
+    pub fn forward_cached<'a>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'a>>,
         guidance: f64,
         text: &Tensor,
         pooled: &Tensor,

@@ -3,9 +3,8 @@
 use super::attention::{attend, HeadNorm, Rope};
 use super::blocks::{halves_gated, JointBlock, JointKind, Modulation, PlainNorm, TIME};
 use crate::models::config::{check_axes, within};
-use crate::models::layers::{
-    linear, pixels_as_rows, rows_as_pixels, sinusoidal, Linear, TimestepEmbedding,
-};
+use crate::models::layers::{linear, pixels_as_rows, rows_as_pixels, Linear, TimestepEmbedding};
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor, D};
 use serde::Deserialize;
@@ -263,23 +262,24 @@ impl Flux2 {
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
-    pub fn forward(
+    pub fn forward<'a>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'a>>,
         guidance: f64,
         text: &Tensor,
         references: Option<&Tensor>,
         rope: &Rope,
     ) -> Result<Tensor> {
         let (_, _, height, width) = x.dims4()?;
-        let embed = |layer: &TimestepEmbedding, value: f64| {
-            let row = sinusoidal(&[value], TIME, true, 0.0, x.device())?;
+        let t = t.into();
+        let embed = |layer: &TimestepEmbedding, value: Time| {
+            let row = value.embedding(TIME, true, 0.0, x.device())?;
             layer.forward(&row.to_dtype(self.dtype)?, None)
         };
         let mut conditions = embed(&self.time, t)?;
         if let Some(layer) = &self.guidance {
-            conditions = (conditions + embed(layer, 1000.0 * guidance)?)?;
+            conditions = (conditions + embed(layer, t.constant(1000.0 * guidance))?)?;
         }
         let conditions = conditions.silu()?;
         let [of_picture, of_text, of_both] = &self.modulations;

@@ -6,6 +6,7 @@ use super::flux::{FluxConfig, SingleBlock};
 use super::pack;
 use crate::models::config::within;
 use crate::models::layers::{linear, Linear};
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
 use serde::Deserialize;
@@ -168,7 +169,7 @@ impl FluxControl {
         &self,
         x: &Tensor,
         (hint, kind): (&Tensor, usize),
-        (t, guidance): (f64, f64),
+        (t, guidance): (Time, f64),
         text: &Tensor,
         pooled: &Tensor,
         rope: &Rope,

@@ -5,8 +5,9 @@ use super::blocks::{Modulation, PlainNorm, TIME};
 use super::experts::{Experts, Gated};
 use super::{pack_inner, unpack_inner};
 use crate::models::config::{check_axes, within};
-use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
+use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
 use serde::Deserialize;
@@ -395,10 +396,10 @@ impl HiDream {
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
-    pub fn forward(
+    pub fn forward<'a>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'a>>,
         texts: &[Tensor],
         pooled: &Tensor,
         places: &Places,
@@ -408,7 +409,7 @@ impl HiDream {
         let count = patches.dim(1)?;
         let patches = patches.pad_with_zeros(1, 0, places.filled - count)?;
         let mut picture = self.picture.forward(&patches)?;
-        let row = sinusoidal(&[t], TIME, true, 0.0, x.device())?;
+        let row = t.into().embedding(TIME, true, 0.0, x.device())?;
         let time = self.time.forward(&row.to_dtype(self.dtype)?, None)?;
         let pooled = self.pooled.forward(pooled, None)?;
         let conditions = pooled.broadcast_add(&time)?.silu()?;

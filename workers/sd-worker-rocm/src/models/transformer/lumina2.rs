@@ -5,8 +5,9 @@ use super::blocks::{PlainNorm, TIME};
 use super::sandwich::{SandwichBlock, SandwichNames, SandwichSizes};
 use super::{pack_inner, unpack_inner};
 use crate::models::config::within;
-use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
+use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
 use serde::Deserialize;
@@ -316,15 +317,15 @@ impl Lumina2 {
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
-    pub fn forward(
+    pub fn forward<'a>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'a>>,
         text: &Tensor,
         positions: &Positions,
     ) -> Result<Tensor> {
         let (_, _, height, width) = x.dims4()?;
-        let row = sinusoidal(&[t], TIME, true, 0.0, x.device())?;
+        let row = t.into().embedding(TIME, true, 0.0, x.device())?;
         let conditions = self
             .time
             .forward(&row.to_dtype(self.dtype)?, None)?

@@ -4,8 +4,9 @@ use super::attention::Rope;
 use super::blocks::{JointBlock, Modulation, PlainNorm, TIME};
 use super::{pack, unpack};
 use crate::models::config::{check_axes, within};
-use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
+use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
 use serde::Deserialize;
@@ -217,10 +218,10 @@ impl QwenImage {
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
-    pub fn forward(
+    pub fn forward<'a>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'a>>,
         text: &Tensor,
         references: &[Tensor],
         rope: &Rope,
@@ -239,13 +240,14 @@ impl QwenImage {
         let count = patches[0].dim(1)?;
         let mut picture = self.picture.forward(&Tensor::cat(&patches, 1)?)?;
         let mut text = self.text.forward(&self.text_norm.forward(text)?)?;
-        let conditions = |t: f64| {
-            let row = sinusoidal(&[t], TIME, true, 0.0, x.device())?;
+        let t = t.into();
+        let conditions = |t: Time| {
+            let row = t.embedding(TIME, true, 0.0, x.device())?;
             self.time.forward(&row.to_dtype(self.dtype)?, None)?.silu()
         };
         let by = conditions(t)?;
         let still = match self.config.zero_cond_t && !references.is_empty() {
-            true => Some((conditions(0.0)?, count)),
+            true => Some((conditions(t.constant(0.0))?, count)),
             false => None,
         };
         let still = still.as_ref().map(|(by, count)| (by, *count));

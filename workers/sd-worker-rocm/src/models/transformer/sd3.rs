@@ -4,6 +4,7 @@ use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
 use crate::models::config::within;
 use crate::models::layers::Linear;
 use crate::models::layers::{conv, linear, pixels_as_rows};
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::Conv2d;
@@ -182,7 +183,13 @@ impl Sd3 {
     ///
     /// # Errors
     /// If the picture is larger than the table of positions, shapes do not fit together, or the device fails.
-    pub fn forward(&self, x: &Tensor, t: f64, text: &Tensor, pooled: &Tensor) -> Result<Tensor> {
+    pub fn forward<'a>(
+        &self,
+        x: &Tensor,
+        t: impl Into<Time<'a>>,
+        text: &Tensor,
+        pooled: &Tensor,
+    ) -> Result<Tensor> {
         let (batch, channels, height, width) = x.dims4()?;
         let patch = self.config.patch_size;
         let (rows, columns) = (height / patch, width / patch);

@@ -5,9 +5,10 @@ use super::blocks::{Modulation, PlainNorm, TIME};
 use super::sandwich::{SandwichBlock, SandwichNames, SandwichSizes};
 use super::{pack_inner, unpack_inner};
 use crate::models::config::within;
+use crate::models::layers::linear;
 use crate::models::layers::Linear;
-use crate::models::layers::{linear, sinusoidal};
 use crate::models::norm::RmsNorm;
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
 use serde::Deserialize;
@@ -268,15 +269,16 @@ impl ZImage {
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
-    pub fn forward(
+    pub fn forward<'a>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'a>>,
         text: &Tensor,
         positions: &Positions,
     ) -> Result<Tensor> {
         let (_, _, height, width) = x.dims4()?;
-        let row = sinusoidal(&[t * self.config.t_scale], TIME, true, 0.0, x.device())?;
+        let t = t.into().times(self.config.t_scale);
+        let row = t.embedding(TIME, true, 0.0, x.device())?;
         let [first, second] = &self.time;
         let conditions = second.forward(&first.forward(&row.to_dtype(self.dtype)?)?.silu()?)?;
         let patches = pack_inner(x)?;

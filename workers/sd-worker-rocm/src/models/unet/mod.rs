@@ -7,6 +7,7 @@ pub mod transformer;
 use super::layers::{sinusoidal, TimestepEmbedding};
 use super::norm::GroupNorm;
 use super::wrap::WrappedConv;
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use crate::request::Way;
 use blocks::{Common, DownBlock, Layers, MidBlock, UpBlock};
@@ -239,9 +240,11 @@ impl Trunk {
     }
 
     /// Time `t` (0 to 999) embedded for the residual layers, `(1 or batch, width)`.
-    fn time(&self, t: f64, condition: &Condition, x: &Tensor) -> Result<Tensor> {
+    fn time(&self, t: Time, condition: &Condition, x: &Tensor) -> Result<Tensor> {
         let first = self.config.block_out_channels[0];
-        let row = self.embed(&[t], first, x.device())?;
+        let (flip, shift) = (self.config.flip_sin_to_cos, self.config.freq_shift);
+        let row = t.embedding(first, flip, shift, x.device())?;
+        let row = row.to_dtype(self.dtype)?;
         let row = match &condition.guidance {
             Some(guidance) => row.repeat((guidance.dim(0)?, 1))?,
             None => row,
@@ -255,15 +258,15 @@ impl Trunk {
     }
 
     /// The way down, with `hint` added to the first layer's output and an adapter's `features` to the blocks'.
-    pub fn forward<'a>(
+    pub fn forward<'a, 't>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'t>>,
         condition: &'a Condition,
         hint: Option<&Tensor>,
         features: &[Tensor],
     ) -> Result<(Down, std::slice::Iter<'a, TextKeys>)> {
-        let time = self.time(t, condition, x)?;
+        let time = self.time(t.into(), condition, x)?;
         let mut text = condition.keys.iter();
         let mut x = self.conv_in.forward(x)?;
         if let Some(hint) = hint {
@@ -454,10 +457,10 @@ impl UNet {
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
-    pub fn forward(
+    pub fn forward<'t>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'t>>,
         condition: &Condition,
         residuals: Option<&Residuals>,
     ) -> Result<Tensor> {
@@ -469,10 +472,10 @@ impl UNet {
     ///
     /// # Errors
     /// Those of [`Self::forward`].
-    pub fn forward_deep(
+    pub fn forward_deep<'t>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'t>>,
         condition: &Condition,
         residuals: Option<&Residuals>,
     ) -> Result<(Tensor, Tensor)> {
@@ -509,10 +512,10 @@ impl UNet {
     ///
     /// # Errors
     /// Those of [`Self::forward`].
-    pub fn forward_shallow(
+    pub fn forward_shallow<'t>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'t>>,
         condition: &Condition,
         residuals: Option<&Residuals>,
         deep: &Tensor,
@@ -520,7 +523,7 @@ impl UNet {
         let (Some(down), Some(up)) = (self.trunk.down.first(), self.up.last()) else {
             candle_core::bail!("a network without blocks")
         };
-        let time = self.trunk.time(t, condition, x)?;
+        let time = self.trunk.time(t.into(), condition, x)?;
         let x = self.trunk.conv_in.forward(x)?;
         let mut skips = vec![x.clone()];
         let none = Residuals::default();

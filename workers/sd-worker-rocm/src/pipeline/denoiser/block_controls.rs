@@ -2,12 +2,12 @@
 
 use super::run::Part;
 use crate::info::Family;
+use crate::models::time::Level;
 use crate::models::transformer::attention::Rope;
 use crate::models::transformer::flux_control::{BlockResiduals, FluxControl, FluxControlConfig};
 use crate::models::VarBuilder;
 use crate::pipeline::module::Module;
 use crate::request::{Control, ControlMode, ImageRequest};
-use crate::sampling::NoiseLevel;
 use crate::weights::folder::Folder;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use std::collections::HashMap;
@@ -111,16 +111,17 @@ impl BlockControls {
 pub fn residuals(
     controls: &[BlockControl],
     x: &Tensor,
-    level: &NoiseLevel,
+    level: &Level,
     part: Part,
     (text, pooled): (&Tensor, &Tensor),
 ) -> CandleResult<BlockResiduals> {
     let mut sum = BlockResiduals::default();
+    let time = level.time(|level| 1000.0 * level.sigma);
     for control in controls.iter().filter(|c| part.lies_within(c.active)) {
         let more = control.network.forward(
             x,
             (&control.hint, control.kind),
-            (1000.0 * level.sigma, control.guidance),
+            (time, control.guidance),
             text,
             pooled,
             &control.rope,

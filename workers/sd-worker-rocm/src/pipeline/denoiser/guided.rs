@@ -5,7 +5,8 @@
 //! half goes through the same products; those of the batch may be others in their last bits, as larger products are
 //! cut into other tiles.
 
-use super::run::{Composition, Evaluate, Part, Prompts, Setting};
+use super::replay::Replayed;
+use super::run::{Composition, Part, Prompts, Setting};
 use super::Denoiser;
 use crate::request::guidance_tuning::{Away, GuidanceTuning};
 use crate::sampling::guidance::Memory;
@@ -15,6 +16,9 @@ use std::cell::RefCell;
 use std::sync::mpsc::{channel, Receiver, Sender};
 use std::thread::JoinHandle;
 use worker::{Error, Result};
+
+/// Why nothing is recorded where halves are computed at the same time: a device that is recorded must be left alone.
+const TWO_DEVICES: &str = "the halves of guidance are computed on two devices";
 
 /// How a run gets the two halves of guidance.
 pub enum Halves<'a> {
@@ -33,9 +37,9 @@ pub struct Run {
     tuning: GuidanceTuning,
     how: How,
     /// The prompt alone, where some steps go without guidance.
-    alone: Option<Box<dyn Evaluate>>,
+    alone: Option<Replayed>,
     /// The prompt by a worse network.
-    away: Option<(Away, Box<dyn Evaluate>)>,
+    away: Option<(Away, Replayed)>,
     state: RefCell<State>,
 }
 
@@ -57,19 +61,19 @@ pub struct Guided {
 
 enum How {
     /// The prompt alone, or both in one batch.
-    One(Box<dyn Evaluate>),
+    One(Replayed),
     /// Negative prompt and prompt.
-    InTurn([Box<dyn Evaluate>; 2]),
+    InTurn([Replayed; 2]),
     /// The negative prompt elsewhere, the prompt here.
-    AtOnce(Elsewhere, Box<dyn Evaluate>),
+    AtOnce(Elsewhere, Replayed),
     /// Several prompts one after the other, each with its share of their sum.
     Composed(Composed),
 }
 
 struct Composed {
-    parts: Vec<(Box<dyn Evaluate>, Tensor)>,
+    parts: Vec<(Replayed, Tensor)>,
     /// The negative prompt, if anything asks for it, with its share.
-    negative: Option<(Box<dyn Evaluate>, Option<Tensor>)>,
+    negative: Option<(Replayed, Option<Tensor>)>,
 }
 
 impl Composed {
@@ -108,7 +112,7 @@ impl Composed {
         level: &NoiseLevel,
         part: Part,
     ) -> CandleResult<(Option<Tensor>, Tensor)> {
-        let ask = |(negative, share): &(Box<dyn Evaluate>, Option<Tensor>)| {
+        let ask = |(negative, share): &(Replayed, Option<Tensor>)| {
             CandleResult::Ok((negative.evaluate(x, level, part)?, share.clone()))
         };
         let negative = self.negative.as_ref().map(ask).transpose()?;
@@ -194,8 +198,10 @@ impl Run {
             ]),
             Halves::With(other, theirs) => {
                 let negative = other.evaluation(theirs, Prompts::Negative, latents)?;
+                let negative = negative.never(TWO_DEVICES);
                 let elsewhere = Elsewhere::start(negative, other.device().clone())?;
-                How::AtOnce(elsewhere, evaluation(setting, Prompts::Positive)?)
+                let positive = evaluation(setting, Prompts::Positive)?;
+                How::AtOnce(elsewhere, positive.never(TWO_DEVICES))
             }
         };
         Ok(Self {
@@ -323,7 +329,7 @@ struct Elsewhere {
 }
 
 impl Elsewhere {
-    fn start(evaluation: Box<dyn Evaluate>, device: Device) -> Result<Self> {
+    fn start(evaluation: Replayed, device: Device) -> Result<Self> {
         let (questions, asked) = channel::<Question>();
         let (answer, answers) = channel();
         let thread = std::thread::Builder::new()

@@ -3,6 +3,7 @@
 use super::run::{Part, Prompts};
 use crate::models::controlnet::{ControlConfig, ControlNet};
 use crate::models::t2i_adapter::{AdapterConfig, T2iAdapter};
+use crate::models::time::Level;
 use crate::models::unet::config::UNetConfig;
 use crate::models::unet::{Condition, Extra, Residuals};
 use crate::models::wrap::Wrap;
@@ -10,7 +11,6 @@ use crate::models::VarBuilder;
 use crate::pipeline::module::Module;
 use crate::pipeline::picture;
 use crate::request::{Control, ControlMode};
-use crate::sampling::NoiseLevel;
 use crate::weights::folder::Folder;
 use crate::weights::{ldm, Weights};
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
@@ -198,6 +198,17 @@ pub struct GuideRun {
 }
 
 impl GuideRun {
+    /// Whether it adds anything in this part of the run.
+    pub fn acts(&self, part: Part) -> bool {
+        let blind = self.seeing == Seeing::Prompt && self.prompts == Prompts::Negative;
+        !blind && part.lies_within(self.active)
+    }
+
+    /// Whether it computes on this device.
+    pub fn is_on(&self, device: &Device) -> bool {
+        self.device.same_device(device)
+    }
+
     /// What it adds to the network for `x`, `(batch, channels, height, width)`, in this part of the run, if it acts
     /// there; on its own device.
     ///
@@ -206,11 +217,10 @@ impl GuideRun {
     pub fn residuals(
         &self,
         x: &Tensor,
-        level: &NoiseLevel,
+        level: &Level,
         part: Part,
     ) -> CandleResult<Option<Residuals>> {
-        let blind = self.seeing == Seeing::Prompt && self.prompts == Prompts::Negative;
-        if blind || !part.lies_within(self.active) {
+        if !self.acts(part) {
             return Ok(None);
         }
         let rows = x.dim(0)?;
@@ -231,7 +241,8 @@ impl GuideRun {
                 let x = x.narrow(0, unseen, rows - unseen)?;
                 let x = x.contiguous()?.to_device(&self.device)?;
                 let told = (hint, *kind);
-                net.forward(&x, level.timestep, condition, told, self.batch, strengths)?
+                let time = level.time(|level| level.timestep);
+                net.forward(&x, time, condition, told, self.batch, strengths)?
             }
             (_, Steers::Adapter(features)) => Residuals {
                 features: match unseen {

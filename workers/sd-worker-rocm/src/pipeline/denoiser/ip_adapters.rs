@@ -250,12 +250,19 @@ impl Shares {
         Self(asked.iter().map(|one| (one.start, one.end)).collect())
     }
 
+    /// Which of them show something in this part.
+    pub fn active(&self, part: Part) -> impl Iterator<Item = bool> + '_ {
+        self.0.iter().map(move |share| part.lies_within(*share))
+    }
+
     /// The prompts with what is shown in this part only; `None` if that is all.
     pub fn hide(&self, condition: &Condition, part: Part) -> Option<Condition> {
-        let active = |share: &(f64, f64)| part.lies_within(*share);
-        match self.0.iter().all(active) {
+        let active: Vec<bool> = self.active(part).collect();
+        match active.iter().all(|active| *active) {
             true => None,
-            false => Some(condition.showing(&|number| self.0.get(number).is_none_or(active))),
+            false => {
+                Some(condition.showing(&|number| active.get(number).is_none_or(|active| *active)))
+            }
         }
     }
 }

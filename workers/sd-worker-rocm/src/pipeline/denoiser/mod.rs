@@ -4,6 +4,7 @@ pub mod block_controls;
 pub mod guided;
 mod guides;
 mod ip_adapters;
+mod replay;
 pub mod run;
 pub mod transformer;
 pub mod unet;
@@ -16,10 +17,14 @@ use crate::pipeline::families::VideoTraits;
 use crate::request::ImageRequest;
 use crate::sampling::Guidance;
 use candle_core::{Device, Result as CandleResult, Tensor};
-use run::{Evaluate, Prompts};
+pub use replay::Recordings;
+use replay::Replayed;
+use run::Prompts;
+use std::sync::Arc;
 pub use transformer::Aim;
 use transformer::TransformerDenoiser;
 use unet::UNetDenoiser;
+use worker::graphs::GraphUse;
 use worker::Result;
 
 /// What removes the noise.
@@ -114,13 +119,31 @@ impl Denoiser {
         setting: &Setting,
         prompts: Prompts,
         latents: &[usize],
-    ) -> Result<Box<dyn Evaluate>> {
-        match self {
+    ) -> Result<Replayed> {
+        let evaluation = match self {
             Self::UNet(unet) => match latents {
                 [.., height, width] => unet.evaluation(setting, prompts, (*height, *width)),
                 _ => Err(worker::Error::Runtime("latents without a size".to_string())),
             },
             Self::Transformer(transformer) => transformer.evaluation(setting, prompts, latents),
+        };
+        Ok(Replayed::new(evaluation?, self.recordings()))
+    }
+
+    /// Its recordings.
+    pub fn recordings(&self) -> &Arc<Recordings> {
+        match self {
+            Self::UNet(unet) => &unet.recordings,
+            Self::Transformer(transformer) => &transformer.recordings,
+        }
+    }
+
+    /// Says whether evaluations are recorded from now on.
+    pub fn set_graphs(&mut self, graphs: GraphUse) {
+        let new = Arc::new(Recordings::new(graphs, self.device()));
+        match self {
+            Self::UNet(unet) => unet.recordings = new,
+            Self::Transformer(transformer) => transformer.recordings = new,
         }
     }
 

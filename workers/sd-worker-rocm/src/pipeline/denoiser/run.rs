@@ -1,8 +1,9 @@
 //! What a denoiser is told of a request, and what it is asked in every step.
 
+use super::replay::Course;
+use crate::models::time::Level;
 use crate::pipeline::text::Encoded;
 use crate::request::{ImageRequest, Perturbation};
-use crate::sampling::NoiseLevel;
 use candle_core::{Device, Result as CandleResult, Tensor};
 
 /// What a network sees of the pictures that a video starts and ends with, each with a first dimension of 1.
@@ -191,7 +192,11 @@ impl Prompts {
 pub trait Evaluate: Send {
     /// The network's output, f32, for latents `x`, f32 `(batch, channels, height, width)` on its device, at a noise
     /// level in this part of the run; for [`Prompts::Both`] of twice as many pictures.
-    fn evaluate(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor>;
+    fn evaluate(&self, x: &Tensor, level: &Level, part: Part) -> CandleResult<Tensor>;
+
+    /// Numbers that are equal where evaluations of latents of the same dimensions enqueue the same launches in this part of
+    /// the run, or why they are not to be recorded.
+    fn course(&self, part: Part) -> Course;
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
 //! Diffusion transformers as denoisers.
 
 use super::block_controls::BlockControls;
+use super::replay::{Course, Recordings};
 use super::run::{Evaluate, Part, Prompts, Setting};
 use crate::models::change::Change;
+use crate::models::time::Level;
 use crate::pipeline::families::{Evaluation, Inputs, Network, TransformerFamily};
 use crate::pipeline::module::Module;
 use crate::pipeline::text::Encoded;
 use crate::request::{ImageRequest, Perturbation};
-use crate::sampling::{Guidance, NoiseLevel};
+use crate::sampling::Guidance;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub struct TransformerDenoiser {
     family: Arc<dyn TransformerFamily>,
     device: Device,
     controls: BlockControls,
+    /// What is known of recorded evaluations.
+    pub recordings: Arc<Recordings>,
 }
 
 impl TransformerDenoiser {
@@ -69,6 +73,7 @@ impl TransformerDenoiser {
             family,
             device: device.clone(),
             controls: BlockControls::new(device, offload),
+            recordings: Arc::default(),
         })
     }
 
@@ -133,6 +138,7 @@ impl TransformerDenoiser {
         latents: &[usize],
     ) -> Result<Box<dyn Evaluate>> {
         let request = setting.request;
+        let late = self.is_late;
         let module = self.current();
         let (network, dtype) = (Arc::clone(&*module.network()?), module.dtype());
         let network = match setting.perturbation {
@@ -189,7 +195,13 @@ impl TransformerDenoiser {
                 ends: setting.ends.each(|x| x.to_dtype(dtype))?,
                 controls,
             };
+            let controls = request.controls.iter();
             Ok(Repeated {
+                controls: controls
+                    .map(|control| (control.start, control.end))
+                    .collect(),
+                decides: request.tuning.step_cache.is_some(),
+                late,
                 evaluation: network.clone().prepare(inputs)?,
                 times: of.len(),
                 dtype,
@@ -259,15 +271,31 @@ struct Repeated {
     /// How often the latents are in the batch.
     times: usize,
     dtype: DType,
+    /// Shares of the run between which ControlNets act.
+    controls: Vec<(f64, f64)>,
+    /// Whether steps look at what they have computed.
+    decides: bool,
+    /// Whether the network is that of late steps.
+    late: bool,
 }
 
 impl Evaluate for Repeated {
-    fn evaluate(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
+    fn evaluate(&self, x: &Tensor, level: &Level, part: Part) -> CandleResult<Tensor> {
         let x = x.to_dtype(self.dtype)?;
         let x = match self.times {
             1 => x,
             times => Tensor::cat(&vec![&x; times], 0)?,
         };
         (self.evaluation)(&x, level, part)?.to_dtype(DType::F32)
+    }
+
+    fn course(&self, part: Part) -> Course {
+        if self.decides {
+            return Err("steps are left out by what they compute (step_cache)");
+        }
+        let controls = self.controls.iter();
+        let controls = controls.map(|share| usize::from(part.lies_within(*share)));
+        let first = [self.times, usize::from(self.late)];
+        Ok(first.into_iter().chain(controls).collect())
     }
 }

@@ -2,7 +2,9 @@
 
 use super::guides::{GuideRun, Guides, Told};
 use super::ip_adapters::{IpAdapters, Shares, Shown};
+use super::replay::{Course, Recordings};
 use super::run::{Evaluate, Part, Prompts, Setting};
+use crate::models::time::Level;
 use crate::models::unet::config::UNetConfig;
 use crate::models::unet::{Condition, Extra, Residuals, UNet};
 use crate::models::VarBuilder;
@@ -10,7 +12,7 @@ use crate::pipeline::module::Module;
 use crate::pipeline::text::Encoded;
 use crate::request::{ImageRequest, Perturbation, StepCache};
 use crate::sampling::guidance::Length;
-use crate::sampling::{Guidance, NoiseLevel};
+use crate::sampling::Guidance;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use std::cell::RefCell;
@@ -40,6 +42,8 @@ pub struct UNetDenoiser {
     guides: Guides,
     adapters: IpAdapters,
     device: Device,
+    /// What is known of recorded evaluations.
+    pub recordings: Arc<Recordings>,
 }
 
 impl UNetDenoiser {
@@ -64,6 +68,7 @@ impl UNetDenoiser {
             guides: Guides::new(control_device, offload),
             adapters: IpAdapters::new(None, device, offload),
             device: device.clone(),
+            recordings: Arc::default(),
         })
     }
 
@@ -291,12 +296,12 @@ impl Evaluation {
     fn network(
         &self,
         x: &Tensor,
-        level: &NoiseLevel,
+        level: &Level,
         part: Part,
         condition: &Condition,
         residuals: Option<&Residuals>,
     ) -> CandleResult<Tensor> {
-        let t = level.timestep;
+        let t = level.time(|level| level.timestep);
         if self.every == 1 {
             return self.unet.forward(x, t, condition, residuals);
         }
@@ -315,7 +320,7 @@ impl Evaluation {
 }
 
 impl Evaluate for Evaluation {
-    fn evaluate(&self, x: &Tensor, level: &NoiseLevel, part: Part) -> CandleResult<Tensor> {
+    fn evaluate(&self, x: &Tensor, level: &Level, part: Part) -> CandleResult<Tensor> {
         let x = x.to_dtype(self.unet.dtype())?;
         let x = match self.times {
             1 => x,
@@ -345,6 +350,18 @@ impl Evaluate for Evaluation {
             None => Ok(output),
             Some((scale, prompts)) => instructed(&output, scale, prompts),
         }
+    }
+
+    fn course(&self, part: Part) -> Course {
+        if self.every > 1 {
+            return Err("steps share the inner blocks (step_cache)");
+        }
+        if self.guides.iter().any(|guide| !guide.is_on(&self.device)) {
+            return Err("a ControlNet is on another device");
+        }
+        let guides = self.guides.iter().map(|guide| guide.acts(part));
+        let active = guides.chain(self.shares.active(part)).map(usize::from);
+        Ok([self.times].into_iter().chain(active).collect())
     }
 }
 

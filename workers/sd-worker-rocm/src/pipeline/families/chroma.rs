@@ -104,7 +104,8 @@ impl Network for Chroma {
         };
         let rope = self.rope(text.dim(1)?, (height, width), &text)?;
         Ok(Box::new(move |x, level, _| {
-            self.forward(x, 1000.0 * level.sigma, &text, &rope)
+            let time = level.time(|level| 1000.0 * level.sigma);
+            self.forward(x, time, &text, &rope)
         }))
     }
 }

@@ -261,7 +261,7 @@ impl Network for Flux {
         };
         let cache = takes.map(BlockCache::new);
         Ok(Box::new(move |x, level, part| {
-            let time = 1000.0 * level.sigma;
+            let time = level.time(|level| 1000.0 * level.sigma);
             let seen = x;
             let x = match &beside {
                 Some(beside) => &Tensor::cat(&[x, beside], 1)?,

@@ -255,7 +255,7 @@ impl Network for Flux2 {
         let rope = self.rope(tokens, (height, width), &sizes, &text)?;
         let guidance = request.guidance;
         Ok(Box::new(move |x, level, _| {
-            let time = 1000.0 * level.sigma;
+            let time = level.time(|level| 1000.0 * level.sigma);
             self.forward(x, time, guidance, &text, further.as_ref(), &rope)
         }))
     }

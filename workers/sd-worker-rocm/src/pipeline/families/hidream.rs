@@ -191,8 +191,8 @@ impl Network for HiDream {
         let places = self.places(tokens, *height, *width, &text)?;
         Ok(Box::new(move |x, level, _| {
             // It predicts the way to the picture.
-            self.forward(x, 1000.0 * level.sigma, &texts, &pooled, &places)?
-                .neg()
+            let time = level.time(|level| 1000.0 * level.sigma);
+            self.forward(x, time, &texts, &pooled, &places)?.neg()
         }))
     }
 }

@@ -25,10 +25,11 @@ use super::denoiser::run::Ends;
 use super::denoiser::Part;
 use super::load::{TextModels, TextSource};
 use crate::info::{Family, Takes};
+use crate::models::time::Level;
 use crate::models::VarBuilder;
 use crate::request::ImageRequest;
 use crate::sampling::guidance::Length;
-use crate::sampling::{NoiseLevel, NoiseSchedule};
+use crate::sampling::NoiseSchedule;
 use crate::weights::folder::Folder;
 use crate::weights::Weights;
 use candle_core::{Result as CandleResult, Tensor};
@@ -264,12 +265,14 @@ pub struct Inputs<'a> {
     pub controls: Vec<BlockControl>,
 }
 
-/// The network's output for latents, of its type, at a noise level in this part of the run.
-pub type Evaluation = Box<dyn Fn(&Tensor, &NoiseLevel, Part) -> CandleResult<Tensor> + Send>;
+/// The network's output for latents, of its type, at a noise level in this part of the run. It is recorded, and repeated
+/// at other levels, unless it reads the level by other means than [`Level::time`].
+pub type Evaluation = Box<dyn Fn(&Tensor, &Level, Part) -> CandleResult<Tensor> + Send>;
 
 /// A network that can be made ready for pictures.
 pub trait Network: Send + Sync {
-    /// Computes what all steps share.
+    /// Computes what all steps share. What the evaluations read of the host has to be brought to the device here, but for
+    /// [`Level::time`]: else they cannot be recorded, and are enqueued kernel by kernel.
     ///
     /// # Errors
     /// If inputs do not fit the network, or the device fails.

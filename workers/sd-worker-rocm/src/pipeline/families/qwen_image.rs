@@ -204,7 +204,8 @@ impl Network for QwenImage {
         }
         let rope = self.rope(text.dim(1)?, &sizes, &text)?;
         Ok(Box::new(move |x, level, _| {
-            self.forward(x, 1000.0 * level.sigma, &text, &references, &rope)
+            let time = level.time(|level| 1000.0 * level.sigma);
+            self.forward(x, time, &text, &references, &rope)
         }))
     }
 }

@@ -109,7 +109,8 @@ impl Network for Sd3 {
     fn prepare(self: Arc<Self>, inputs: Inputs) -> CandleResult<Evaluation> {
         let Inputs { text, pooled, .. } = inputs;
         Ok(Box::new(move |x, level, _| {
-            self.forward(x, 1000.0 * level.sigma, &text, &pooled)
+            let time = level.time(|level| 1000.0 * level.sigma);
+            self.forward(x, time, &text, &pooled)
         }))
     }
 }

@@ -204,7 +204,8 @@ impl Network for Wan {
                 Some(channels) => Tensor::cat(&[x, channels], 1)?,
                 None => x.clone(),
             };
-            self.forward(&x, level.timestep, first_is_clean, &context)
+            let time = level.time(|level| level.timestep);
+            self.forward(&x, time, first_is_clean, &context)
         }))
     }
 }

@@ -88,7 +88,8 @@ impl Network for ZImage {
         let positions = self.positions(text.dim(1)?, height, width, &text)?;
         Ok(Box::new(move |x, level, _| {
             // It counts time from noise to picture, and predicts the way to the picture.
-            self.forward(x, 1.0 - level.sigma, &text, &positions)?.neg()
+            let time = level.time(|level| 1.0 - level.sigma);
+            self.forward(x, time, &text, &positions)?.neg()
         }))
     }
 }

@@ -174,12 +174,15 @@ impl Opened {
         options: PipelineOptions,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Pipeline> {
-        match self {
+        let graphs = options.graphs;
+        let mut pipeline = match self {
             Self::UNet(model) => Pipeline::from_unet_model(*model, place, options, progress),
             Self::Transformer(model) => {
                 Pipeline::from_transformer_model(*model, place, options, progress)
             }
-        }
+        }?;
+        pipeline.set_graphs(graphs);
+        Ok(pipeline)
     }
 }
 

@@ -7,7 +7,8 @@ pub use config::WanConfig;
 
 use super::attention::Rope;
 use super::blocks::PlainNorm;
-use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
+use crate::models::layers::{linear, Linear, TimestepEmbedding};
+use crate::models::time::Time;
 use crate::models::VarBuilder;
 use blocks::{in_stretches, modulations, table, Block, PictureEmbedding, Stretch};
 use candle_core::{DType, Module, Result, Tensor};
@@ -145,10 +146,10 @@ impl Wan {
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
-    pub fn forward(
+    pub fn forward<'a>(
         &self,
         x: &Tensor,
-        t: f64,
+        t: impl Into<Time<'a>>,
         first_is_clean: bool,
         context: &Context,
     ) -> Result<Tensor> {
@@ -164,15 +165,19 @@ impl Wan {
             .contiguous()?
             .reshape((batch, frames * rows * columns, channels * 4))?;
         let mut x = self.patches.forward(&patches)?;
+        let t = t.into();
         let whole = (frames * rows * columns, t);
         let stretches = match first_is_clean && frames > 1 {
-            true => vec![(rows * columns, 0.0), (whole.0 - rows * columns, t)],
+            true => vec![
+                (rows * columns, t.constant(0.0)),
+                (whole.0 - rows * columns, t),
+            ],
             false => vec![whole],
         };
         let mut times = Vec::new();
         let mut parts = Vec::new();
         for (tokens, t) in stretches {
-            let row = sinusoidal(&[t], self.config.freq_dim, true, 0.0, x.device())?;
+            let row = t.embedding(self.config.freq_dim, true, 0.0, x.device())?;
             let time = self.time.forward(&row.to_dtype(self.dtype)?, None)?;
             let part = self.time_parts.forward(&time.silu()?)?;
             parts.push(Stretch {
