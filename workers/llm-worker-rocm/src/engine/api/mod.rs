@@ -37,7 +37,6 @@ pub use event::{
 };
 pub use failure::Failure;
 pub use options::EngineOptions;
-pub use worker::graphs::GraphUse;
 pub use request::{Constraint, Request, MAX_TOP_LOGPROBS};
 pub use sampling::{
     Aim, Dry, DynamicTemperature, MirostatVersion, Sampler, SamplerOrder, SamplingOptions, Xtc,
@@ -46,3 +45,4 @@ pub use slots::{SlotAction, SlotDone, SlotStatus};
 pub use speculation::{DraftSource, SpeculationOptions};
 pub use status::{DecodeFigures, DeviceMemory, DraftFigures, Status};
 pub use weights::{ExpertsBy, WeightBytes, WeightOptions};
+pub use worker::graphs::GraphUse;

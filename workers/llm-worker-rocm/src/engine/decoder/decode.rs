@@ -343,7 +343,8 @@ impl Decoding {
                 Ok(recorded) => prepared.graph = Some(recorded),
                 // What is wrong with the device shows below.
                 Err(refusal) => {
-                    self.graphs.refused(refusal, &mut prepared.tries, &network.device);
+                    self.graphs
+                        .refused(refusal, &mut prepared.tries, &network.device);
                 }
             }
             begin.restore(network)?;
