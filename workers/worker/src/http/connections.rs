@@ -143,7 +143,9 @@ async fn attend(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new());
     http.header_read_timeout(limits.head_time);
-    let mut serving = pin!(http.serve_connection(TokioIo::new(stream), service));
+    let mut serving = pin!(http
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades());
     let mut is_told = false;
     loop {
         tokio::select! {
