@@ -5,9 +5,11 @@
 mod layer;
 mod names;
 mod scale;
+mod shelf;
 mod strength;
 
 pub use names::Network;
+pub use shelf::{Shelf, Stamp};
 pub use strength::Lora;
 
 use crate::models::change::Change;
@@ -57,8 +59,7 @@ impl LoraFile {
     /// # Errors
     /// [`Error::BadModel`] for other files and for kinds of adaptations that are not implemented, by name.
     pub fn open(path: &Path) -> Result<Self> {
-        let inner = file_in(path);
-        let path = inner.as_deref().unwrap_or(path);
+        let path = &*Self::file_of(path);
         let weights = Weights::open(path)?;
         let bad = |reason| Error::BadModel {
             path: path.to_path_buf(),
@@ -86,6 +87,11 @@ impl LoraFile {
             layers,
             scales,
         })
+    }
+
+    /// The file itself, or the one in a folder.
+    fn file_of(path: &Path) -> PathBuf {
+        file_in(path).unwrap_or_else(|| path.to_path_buf())
     }
 
     /// The path of a LoRA: `name` itself if it is a file or a folder with one, or `name.safetensors` in one of

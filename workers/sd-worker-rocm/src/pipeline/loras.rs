@@ -2,10 +2,11 @@
 
 use super::denoiser::{Aim, Part};
 use super::Pipeline;
-use crate::lora::{Delta, Lora, LoraFile, Network};
+use crate::lora::{Delta, Lora, LoraFile, Network, Stamp};
 use crate::models::change::Change;
 use crate::request::ImageRequest;
 use std::path::Path;
+use std::sync::Arc;
 use worker::fault::of_file;
 use worker::Result;
 
@@ -15,6 +16,8 @@ use worker::Result;
 pub(super) struct Merged {
     text: Vec<Lora>,
     denoiser: Vec<Lora>,
+    /// Of the request's files, as they were then.
+    stamps: Vec<Stamp>,
 }
 
 impl Merged {
@@ -52,10 +55,21 @@ impl Pipeline {
             steps: request.steps,
         };
         let wanted = &request.loras;
-        if self.merged.text != *wanted {
+        let stamps = wanted.iter().map(|lora| {
+            let path = LoraFile::find(&lora.name, &self.options.lora_dirs)?;
+            Stamp::of(&path)
+        });
+        let stamps = stamps.collect::<Result<Vec<_>>>()?;
+        // A file that was written anew is another LoRA under the same name.
+        let anew = self.merged.stamps != stamps;
+        if anew {
+            self.restore(Networks::Denoiser)?;
+        }
+        if anew || self.merged.text != *wanted {
             self.text.forget();
             self.merge(Networks::Text, wanted)?;
         }
+        self.merged.stamps = stamps;
         let set = self.set_denoiser_loras(&active(wanted, first));
         if set.is_err() {
             self.text.forget();
@@ -78,7 +92,7 @@ impl Pipeline {
             .iter()
             .map(|lora| {
                 let path = LoraFile::find(&lora.name, &self.options.lora_dirs)?;
-                Ok((LoraFile::open(&path)?, lora))
+                Ok((self.lora_files.open(&path)?, lora))
             })
             .collect::<Result<Vec<_>>>()?;
         self.restore(networks)?;
@@ -112,7 +126,7 @@ impl Pipeline {
         Ok(())
     }
 
-    fn merge_files(&mut self, networks: Networks, files: &[(LoraFile, &Lora)]) -> Result<()> {
+    fn merge_files(&mut self, networks: Networks, files: &[(Arc<LoraFile>, &Lora)]) -> Result<()> {
         if files.is_empty() {
             return Ok(());
         }

@@ -38,6 +38,7 @@ pub use load::{PartBytes, PartSizes};
 pub use place::{GuidancePlace, Placement};
 pub use types::{Generated, PipelineOptions, Precision, Progress, Stage, Switch, Timings};
 
+use crate::lora::Shelf;
 use crate::models::taesd::Taesd;
 use crate::prompt::TokenCounter;
 use crate::sampling::NoiseSchedule;
@@ -81,6 +82,8 @@ pub struct Pipeline {
     options: PipelineOptions,
     /// LoRAs in its networks.
     merged: loras::Merged,
+    /// Their files.
+    lora_files: Shelf,
 }
 
 impl Pipeline {

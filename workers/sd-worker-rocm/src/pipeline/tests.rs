@@ -291,3 +291,48 @@ fn a_long_prompt_can_be_stopped_while_it_is_encoded() {
     assert_eq!(encoding(4), 4);
     assert_eq!(encoding(9), 9);
 }
+
+#[test]
+fn lora_files_stay_open_until_they_change() {
+    let files = Files {
+        folder: tempfile::tempdir().unwrap(),
+    };
+    let names = [
+        "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.lora_down.weight",
+        "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.lora_up.weight",
+    ];
+    let save = |name: &str, seed: usize| {
+        files.save(
+            name,
+            &[
+                (names[0], matrix(4, 64, seed)),
+                (names[1], matrix(64, 4, 2)),
+            ],
+        )
+    };
+    let (one, two) = (save("one", 1), save("two", 3));
+    let mut pipeline = Pipeline::builtin(&Device::Cpu, PipelineOptions::default()).unwrap();
+    let mut linear = |path: &std::path::Path| {
+        let lora = Lora::new(path.to_str().unwrap(), 1.0);
+        pipeline.set_loras(&request(vec![lora])).unwrap();
+        let Denoiser::UNet(unet) = &pipeline.denoiser else {
+            panic!("the built-in model has a UNet")
+        };
+        let values = values(unet.module.tensor(LINEAR).unwrap());
+        (values, pipeline.lora_files.opened)
+    };
+    let (first, opened) = linear(&one);
+    assert_eq!(opened, 1);
+    // The same again, and the same after another one.
+    assert_eq!(linear(&one), (first.clone(), 1));
+    let (other, opened) = linear(&two);
+    assert_eq!(opened, 2);
+    assert_ne!(other, first);
+    assert_eq!(linear(&one), (first.clone(), 2));
+    // Written anew under its name: read anew, though the request is the same.
+    assert_eq!(save("one", 3), one);
+    assert_eq!(linear(&one), (other.clone(), 3));
+    std::fs::remove_file(&two).unwrap();
+    let lora = Lora::new(two.to_str().unwrap(), 1.0);
+    assert!(pipeline.set_loras(&request(vec![lora])).is_err());
+}

@@ -231,6 +231,7 @@ impl Pipeline {
             time_factor,
             options,
             merged: Default::default(),
+            lora_files: Default::default(),
         })
     }
 }

@@ -279,6 +279,7 @@ impl Pipeline {
             time_factor: 1,
             options,
             merged: Default::default(),
+            lora_files: Default::default(),
         })
     }
 }
