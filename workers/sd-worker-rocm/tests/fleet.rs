@@ -198,7 +198,9 @@ fn a_web_ui_changes_the_model() {
 
 #[test]
 fn jobs_and_pictures_are_found_by_their_ids() {
-    let server = Server::start(&[]);
+    let loras = tempfile::tempdir().unwrap();
+    std::fs::write(loras.path().join("ink.safetensors"), "").unwrap();
+    let server = Server::start(&["--lora-dir", loras.path().to_str().unwrap()]);
     let job = |model: &str| {
         json!({"operation": "image_generation", "hive_id": "h", "model": model, "prompt": "a circle", "steps": 1,
             "width": 64, "height": 64})
@@ -215,6 +217,27 @@ fn jobs_and_pictures_are_found_by_their_ids() {
     }
     assert_eq!(server.get("/v1/jobs")["jobs"].as_array().unwrap().len(), 2);
     assert_eq!(server.ask("GET", "/v1/jobs/none", "").0, 404);
+    // One list of what each model has, and how far a request is whichever model's.
+    let loras = server.get("/sdapi/v1/loras");
+    assert_eq!(
+        (&loras[0]["name"], &loras[0]["models"]),
+        (&json!("ink"), &json!(["shapes", "sketches"]))
+    );
+    assert_eq!(loras.as_array().unwrap().len(), 1);
+    assert_eq!(server.get("/sdapi/v1/sd-vae"), json!([]));
+    assert_eq!(
+        server.get("/internal/pending-tasks"),
+        json!({"size": 0, "tasks": []})
+    );
+    for (task, known) in [
+        (ids[0].as_str(), true),
+        (ids[1].as_str(), true),
+        ("none", false),
+    ] {
+        let (status, told) = server.post("/internal/progress", &json!({"id_task": task}));
+        assert_eq!((status, &told["completed"]), (200, &json!(known)), "{task}");
+    }
+    assert_eq!(server.ask("GET", "/ws", "").0, 501);
     let asked = json!({"model": "sketches", "prompt": "a circle", "size": "64x64", "response_format": "url"});
     let (status, answer) = server.post("/v1/images/generations", &asked);
     assert_eq!(status, 200, "{answer}");

@@ -7,6 +7,7 @@ use super::sdapi::refusal::Refusal;
 use super::sdapi::state::plain_name;
 use super::ImageWorker;
 use axum::extract::Request;
+use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::Json;
 use serde_json::{json, Map, Value};
@@ -51,6 +52,8 @@ impl FleetWorker for ImageWorker {
 
     fn fleet_routes() -> Vec<Route<FleetServer<Self>>> {
         let cancel = "Cancels the running jobs";
+        let of_each = "Of the model that was chosen last, then of the others that are loaded: models says whose each is";
+        let no_sockets = "Not implemented, and says so";
         vec![
             Route::get("/v1/jobs", "The jobs that are known, of all models that are loaded", jobs),
             Route::get("/sdapi/v1/sd-models", "The models", sd_models),
@@ -61,7 +64,15 @@ impl FleetWorker for ImageWorker {
                 set_options,
             ),
             Route::get("/sdapi/v1/progress", "How far the running job is, whichever model's", progress),
+            Route::get("/sdapi/v1/loras", of_each, loras),
+            Route::get("/sdapi/v1/sd-vae", of_each, vaes),
+            Route::get("/sdapi/v1/sd-modules", of_each, vaes),
+            Route::get("/internal/pending-tasks", "The requests that wait, of all models that are loaded", pending),
+            Route::post("/internal/progress", "How far one request is, whichever model's", task_progress),
             Route::get("/sdapi/v1/memory", "Memory of the host, and of the devices of each model that is loaded", memory),
+            Route::get("/ws", no_sockets, sockets),
+            Route::get("/api/ws", no_sockets, sockets),
+            Route::get("/API/GenerateText2ImageWS", no_sockets, sockets),
             Route::post("/sdapi/v1/interrupt", cancel, interrupt),
             Route::post("/sdapi/v1/skip", cancel, interrupt),
             Route::post("/sdapi/v1/refresh-checkpoints", "Looks for the models anew", refresh),
@@ -197,6 +208,69 @@ async fn progress(Model(fleet): Model<Fleet>, request: Request) -> Json<Value> {
     }))
 }
 
+/// A list of the model that was chosen last, which is loaded for that, then what others that are loaded have besides; each
+/// entry with the models whose it is.
+async fn of_each(fleet: &Fleet, path: &str) -> Result<Json<Value>, ApiError> {
+    let name = current(fleet)?;
+    fleet.load_and_wait(&name).await?;
+    let mut answers = fleet.ask_loaded("GET", path).await;
+    answers.sort_by_key(|(model, _)| *model != name);
+    let mut all: Vec<(Value, Vec<String>)> = Vec::new();
+    for (model, answer) in answers {
+        for entry in answer.as_array().into_iter().flatten() {
+            match all.iter_mut().find(|(known, _)| known == entry) {
+                Some((_, models)) => models.push(model.clone()),
+                None => all.push((entry.clone(), vec![model.clone()])),
+            }
+        }
+    }
+    let list = all.into_iter().map(|(mut entry, models)| {
+        entry["models"] = json!(models);
+        entry
+    });
+    Ok(Json(list.collect()))
+}
+
+async fn loras(Model(fleet): Model<Fleet>) -> Result<Json<Value>, ApiError> {
+    of_each(&fleet, "/sdapi/v1/loras").await
+}
+
+async fn vaes(Model(fleet): Model<Fleet>) -> Result<Json<Value>, ApiError> {
+    of_each(&fleet, "/sdapi/v1/sd-vae").await
+}
+
+async fn pending(Model(fleet): Model<Fleet>) -> Json<Value> {
+    let mut all = Vec::new();
+    for (_, answer) in fleet.ask_loaded("GET", "/internal/pending-tasks").await {
+        all.extend(answer["tasks"].as_array().into_iter().flatten().cloned());
+    }
+    Json(json!({"size": all.len(), "tasks": all}))
+}
+
+/// That of the model which knows the request; of the last one that was asked where none does.
+async fn task_progress(
+    Model(fleet): Model<Fleet>,
+    JsonBody(Object(body)): JsonBody<Object>,
+) -> Result<Json<Value>, ApiError> {
+    let body = Value::Object(body);
+    let loaded = fleet.ask_loaded("GET", "/internal/pending-tasks").await;
+    let mut last = json!({"active": false, "queued": false, "completed": false, "progress": null, "eta": null,
+        "live_preview": null, "id_live_preview": 0, "textinfo": "Waiting..."});
+    for (model, _) in loaded {
+        let (status, answer) = fleet.ask(&model, "/internal/progress", &body).await?;
+        if status != 200 {
+            return Err(refused(&answer));
+        }
+        let known = ["active", "queued", "completed"];
+        let knows = known.iter().any(|state| answer[*state] == json!(true));
+        last = answer;
+        if knows {
+            break;
+        }
+    }
+    Ok(Json(last))
+}
+
 async fn memory(Model(fleet): Model<Fleet>) -> Json<Value> {
     let mut first = None;
     let mut devices = Vec::new();
@@ -214,6 +288,15 @@ async fn memory(Model(fleet): Model<Fleet>) -> Json<Value> {
         "cuda": first.unwrap_or_else(|| json!({"error": "unavailable"})),
         "devices": devices,
     }))
+}
+
+/// Answers are passed on from models' processes, sockets are not.
+async fn sockets() -> ApiError {
+    ApiError::new(
+        StatusCode::NOT_IMPLEMENTED,
+        "NOT_IMPLEMENTED",
+        "a server of several models has no WebSockets; ask /history/ID or /API/GenerateText2Image instead, or start a server of one model",
+    )
 }
 
 async fn interrupt(Model(fleet): Model<Fleet>) -> Json<Value> {
