@@ -301,7 +301,7 @@ fn lora_files_stay_open_until_they_change() {
         "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.lora_down.weight",
         "lora_unet_down_blocks_0_attentions_0_transformer_blocks_0_attn1_to_q.lora_up.weight",
     ];
-    let save = |name: &str, seed: usize| {
+    let save = |name: &str, seed: u32| {
         files.save(
             name,
             &[
@@ -311,7 +311,7 @@ fn lora_files_stay_open_until_they_change() {
         )
     };
     let (one, two) = (save("one", 1), save("two", 3));
-    let mut pipeline = Pipeline::builtin(&Device::Cpu, PipelineOptions::default()).unwrap();
+    let mut pipeline = tiny(PipelineOptions::default());
     let mut linear = |path: &std::path::Path| {
         let lora = Lora::new(path.to_str().unwrap(), 1.0);
         pipeline.set_loras(&request(vec![lora])).unwrap();

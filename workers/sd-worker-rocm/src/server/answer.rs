@@ -97,11 +97,24 @@ pub(super) async fn encode_all(
     format: Format,
     quality: u8,
 ) -> Result<Vec<Vec<u8>>, ApiError> {
+    encode_with(outcome, format, quality, true).await
+}
+
+/// The same; whether they say what they were made with.
+pub(super) async fn encode_with(
+    outcome: Arc<Outcome>,
+    format: Format,
+    quality: u8,
+    said: bool,
+) -> Result<Vec<Vec<u8>>, ApiError> {
     blocking(move || {
         outcome
             .pictures
             .iter()
-            .map(|p| image_io::encode(&p.image, format, quality, Some(&p.parameters)))
+            .map(|p| {
+                let text = Some(p.parameters.as_str()).filter(|_| said);
+                image_io::encode(&p.image, format, quality, text)
+            })
             .collect::<worker::Result<Vec<_>>>()
     })
     .await?

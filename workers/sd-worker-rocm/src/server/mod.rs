@@ -9,6 +9,9 @@
 //! | [`controls`] | `/controlnet/…`: what the web UI's extension lists                                      |
 //! | [`openai`]   | `/v1/images/generations` `edits` `variations`, `/v1/models`                             |
 //! | [`sdapi`]    | `/sdapi/v1/…` as AUTOMATIC1111's web UI answers                                         |
+//! | `comfy`      | ComfyUI's `/prompt`, `/queue`, `/history`, `/view`, `/ws` and what goes with them       |
+//! | `swarm`      | `/API/…` as SwarmUI answers                                                             |
+//! | `sdcpp`      | `/sdcpp/v1/…` as stable-diffusion.cpp's server answers                                  |
 //! | `page`       | `/`: a page for people, and its files                                                   |
 //! | `devices`    | the devices that the model is on                                                        |
 //! | `keeper`     | jobs that go on after a restart; `saved_jobs` has their files                           |
@@ -19,6 +22,7 @@
 
 pub mod answer;
 mod choices;
+mod comfy;
 mod control_folders;
 pub mod controls;
 mod devices;
@@ -37,7 +41,9 @@ mod recalled;
 pub mod request;
 mod saved_jobs;
 pub mod sdapi;
+mod sdcpp;
 mod served;
+mod swarm;
 mod videos;
 mod wording;
 
@@ -49,10 +55,12 @@ pub use loras::LoraFolders;
 use crate::jobs::JobQueue;
 use crate::request::Library;
 use crate::upscale::UpscalerFolders;
+use comfy::state::Comfy;
 use keeper::Keeper;
 use sdapi::state::WebUi;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use swarm::Swarm;
 use worker::serve::{Frame, Identity, Routes, Worker};
 
 /// What the server is told at its start.
@@ -108,6 +116,8 @@ impl ImageWorker {
             queue,
             devices,
             web_ui: WebUi::new(self.options.preview_every),
+            comfy: Comfy::default(),
+            swarm: Swarm::default(),
             keeper: OnceLock::new(),
             options: self.options.clone(),
             port: self.frame.identity.port,
@@ -145,6 +155,9 @@ impl Worker for ImageWorker {
         protected.extend(videos::routes());
         protected.extend(sdapi::routes());
         protected.extend(controls::routes());
+        protected.extend(comfy::routes());
+        protected.extend(sdcpp::routes());
+        protected.extend(swarm::routes());
         Routes { public, protected }
     }
 }
@@ -157,6 +170,8 @@ struct Shared {
     queue: JobQueue,
     devices: Vec<ServedDevice>,
     web_ui: WebUi,
+    comfy: Comfy,
+    swarm: Swarm,
     /// There if jobs are written to a disk.
     keeper: OnceLock<Keeper>,
     options: Arc<ServerOptions>,
@@ -182,6 +197,16 @@ impl App {
     /// What the web UI's routes remember.
     fn web_ui(&self) -> &WebUi {
         &self.0.web_ui
+    }
+
+    /// The sessions of SwarmUI's clients.
+    fn swarm(&self) -> &Swarm {
+        &self.0.swarm
+    }
+
+    /// What ComfyUI's routes remember.
+    fn comfy(&self) -> &Comfy {
+        &self.0.comfy
     }
 
     /// What the server was told at its start.

@@ -1,6 +1,6 @@
 //! Videos over HTTP: OpenAI's routes, and jobs.
 
-use crate::support::{info, Server};
+use crate::support::{form, info, parse, png, Server};
 use sd_worker_rocm::image_io;
 use sd_worker_rocm::pipeline::{Defaults, ModelInfo};
 use serde_json::{json, Value};
@@ -132,4 +132,42 @@ fn jobs_have_videos_where_the_model_makes_them() {
     let jobs = jobs["jobs"].as_array().unwrap();
     let drawn = jobs.iter().find(|job| job["id"] != id).unwrap();
     assert!(drawn["images"][0]["video_url"].is_null(), "{drawn}");
+}
+
+#[test]
+fn forms_are_read_as_json_is() {
+    let server = server();
+    let fields: [(&str, Option<&str>, &[u8]); 6] = [
+        ("prompt", None, b"a red door"),
+        ("model", None, b"sora-2"),
+        ("size", None, b"512x512"),
+        ("seconds", None, b"1"),
+        ("seed", None, b"5"),
+        ("input_reference", Some("a.png"), &png(64, 64)),
+    ];
+    let (head, body) = form(&fields);
+    let (status, _, answer) = server.send("POST", "/v1/videos", &head, &body);
+    let video = parse(&answer);
+    assert_eq!(status, 200, "{video}");
+    let path = format!("/v1/videos/{}", video["id"].as_str().unwrap());
+    assert_eq!(finished(&server, &path)["status"], "completed");
+    let (_, _, bytes) = server.send("GET", &format!("{path}/content"), "", b"");
+    assert_eq!(bytes, b"17 frames of 5");
+    // A video to start from (video to video, VACE) is no field, and no picture.
+    for (name, file, content, named) in [
+        ("video", Some("a.mp4"), &b"...."[..], "video"),
+        ("control_video", None, b"x", "control_video"),
+        (
+            "input_reference",
+            Some("a.mp4"),
+            b"no picture",
+            "input_reference",
+        ),
+        ("frames", None, b"many", "frames"),
+    ] {
+        let (head, body) = form(&[fields[0], (name, file, content)]);
+        let (status, _, answer) = server.send("POST", "/v1/videos", &head, &body);
+        assert_eq!(status, 400, "{name}");
+        assert!(parse(&answer).to_string().contains(named), "{name}");
+    }
 }

@@ -44,6 +44,10 @@ pub(super) fn read(json: &str) -> Result<Recalled, String> {
     for told in recipe.told {
         recalled.leave_out(told.what);
     }
+    if let Some(condition) = recipe.condition {
+        let other = recipe.fields.guidance.replace(condition);
+        recipe.fields.true_guidance = other.filter(|guidance| *guidance != 1.0);
+    }
     recalled.fields = recipe.fields;
     Ok(recalled)
 }

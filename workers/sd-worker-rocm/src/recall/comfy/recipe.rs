@@ -107,6 +107,8 @@ pub(crate) struct Recipe {
     pub(crate) fields: RequestFields,
     /// The sampler.
     pub(crate) sampler: String,
+    /// Guidance as a condition, where a node says it; [`Self::fields`] have the other beside it.
+    pub(crate) condition: Option<f64>,
     /// Share of the steps of a run from a picture.
     pub(crate) strength: f64,
     pub(crate) start: Option<Start>,
@@ -115,6 +117,8 @@ pub(crate) struct Recipe {
     pub(crate) outputs: Vec<Output>,
     /// What the request does not have.
     pub(crate) told: Vec<Told>,
+    /// LoRAs between each prompt and its text encoders, by their nodes.
+    encoders: Vec<Vec<String>>,
 }
 
 /// Where latents come from.
@@ -258,9 +262,8 @@ impl Recipe {
             self.schedule(graph, sigmas);
         }
         if let Some(guider) = guider {
-            let guidance = graph.number(guider, "cfg");
+            self.fields.guidance = graph.number(guider, "cfg");
             self.prompts(graph, guider);
-            self.fields.guidance = guidance.or(self.fields.guidance);
             self.model(graph, guider);
         }
     }
@@ -288,10 +291,7 @@ impl Recipe {
     fn schedule<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
         let steps = graph.count(node, "steps");
         self.fields.steps = steps;
-        // What ComfyUI calls normal is the plain schedule.
-        let name = graph.text(node, "scheduler");
-        let name = name.map(|name| if name == "normal" { "discrete" } else { name });
-        match name {
+        match graph.text(node, "scheduler") {
             Some(name) if Schedule::from_name(name).is_ok() => {
                 self.fields.schedule = Some(name.to_string());
             }
@@ -352,7 +352,7 @@ impl Recipe {
                 }
                 "CLIPTextEncodeFlux" => {
                     self.encoder(graph, node);
-                    self.fields.guidance = graph.number(node, "guidance");
+                    self.condition = graph.number(node, "guidance");
                     return self.same_text(graph, node, ["t5xxl", "clip_l"]);
                 }
                 "CLIPTextEncodeSDXL" => {
@@ -360,7 +360,7 @@ impl Recipe {
                     self.sizes(graph, node);
                     return self.same_text(graph, node, ["text_g", "text_l"]);
                 }
-                "FluxGuidance" => self.fields.guidance = graph.number(node, "guidance"),
+                "FluxGuidance" => self.condition = graph.number(node, "guidance"),
                 "ConditioningZeroOut" => return Some(String::new()),
                 "ControlNetApply" | "ControlNetApplyAdvanced" => {
                     if let Some(control) = self.control(graph, node) {
@@ -408,21 +408,23 @@ impl Recipe {
 
     /// The text encoders: how many of their layers, and the LoRAs that are merged into them.
     fn encoder<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
+        let mut loras = Vec::new();
         let mut node = graph.linked(node, "clip").map(|(node, _)| node);
         for _ in 0..MOST_LINKS {
-            let Some(at) = node else { return };
+            let Some(at) = node else { break };
             match at.class {
                 "CLIPSetLastLayer" => {
                     let layer = graph.value(at, "stop_at_clip_layer");
                     let layer = layer.and_then(Value::as_i64);
                     self.fields.clip_skip = layer.and_then(|layer| usize::try_from(-layer).ok());
                 }
-                "LoraLoader" => {}
-                class if WITHOUT_EFFECT.contains(&class) => return,
+                "LoraLoader" => loras.push(at.id.to_string()),
+                class if WITHOUT_EFFECT.contains(&class) => break,
                 _ => self.tell(&at, ""),
             }
             node = graph.linked(at, "clip").map(|(node, _)| node);
         }
+        self.encoders.push(loras);
     }
 
     fn control<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) -> Option<ControlNet> {
@@ -449,34 +451,49 @@ impl Recipe {
 
     /// What lies between a sampler and its model: LoRAs, shifts.
     fn model<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
-        let Some((mut node, _)) = graph.linked(node, "model") else {
-            return;
-        };
+        let merged = self.merged(graph, node);
+        let all = self.encoders.clone();
+        let mut encoders = all.iter();
+        let first = encoders.next();
+        if encoders.any(|other| Some(other) != first) {
+            self.tell(&node, "its prompts have LoRAs of their own");
+        }
+        let alone = first.into_iter().flatten().find(|id| !merged.contains(*id));
+        if let Some(lora) = alone.and_then(|id| graph.node(id)) {
+            self.tell(&lora, "on text encoders alone");
+        }
+    }
+
+    /// The LoRAs between a sampler and its model, by their nodes.
+    fn merged<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) -> Vec<String> {
+        let mut merged = Vec::new();
+        let mut next = graph.linked(node, "model");
         for _ in 0..MOST_LINKS {
+            let Some((node, _)) = next else { break };
             match node.class {
                 "LoraLoader" | "LoraLoaderModelOnly" => {
                     let name = graph.text(node, "lora_name");
                     let strength = graph.number(node, "strength_model");
                     let (Some(name), Some(strength)) = (name, strength) else {
                         self.tell(&node, "");
-                        return;
+                        break;
                     };
                     let mut lora = Lora::new(stem(name), strength);
-                    lora.text_strength = match node.class {
-                        "LoraLoader" => graph.number(node, "strength_clip"),
-                        _ => Some(0.0),
+                    let is_in = |loras: &Vec<String>| loras.iter().any(|id| id == node.id);
+                    lora.text_strength = match self.encoders.first().is_some_and(is_in) {
+                        true => graph.number(node, "strength_clip"),
+                        false => Some(0.0),
                     };
+                    merged.push(node.id.to_string());
                     self.fields.loras.insert(0, lora);
                 }
                 "RescaleCFG" => self.fields.guidance_rescale = graph.number(node, "multiplier"),
-                class if WITHOUT_EFFECT.contains(&class) => return,
+                class if WITHOUT_EFFECT.contains(&class) => break,
                 _ => self.tell(&node, ""),
             }
-            match graph.linked(node, "model") {
-                Some((next, _)) => node = next,
-                None => return,
-            }
+            next = graph.linked(node, "model");
         }
+        merged
     }
 
     /// The latents that are started from.
@@ -670,6 +687,12 @@ impl Recipe {
                 self.tell(
                     &node,
                     "its LoRAs or ControlNets are not those of the first pass",
+                );
+            }
+            if own.condition != self.condition {
+                self.tell(
+                    &node,
+                    "its guidance as a condition is not that of the first pass",
                 );
             }
             if self.start.is_some() {

@@ -28,7 +28,7 @@ const MULTIPLE: f64 = 8.0;
 /// Most pictures of one request.
 const MAX_PICTURES: usize = 64;
 /// Pictures are made larger one after the other: each takes memory of the device that denoises, too.
-static TURN: Semaphore = Semaphore::const_new(1);
+pub(in crate::server) static TURN: Semaphore = Semaphore::const_new(1);
 
 /// Names of what makes pictures larger, the one that does nothing first.
 fn names(folders: &UpscalerFolders) -> Vec<String> {

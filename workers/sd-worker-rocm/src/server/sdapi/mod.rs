@@ -17,7 +17,7 @@
 //! | `refusal`    | errors as clients of the web UI read them                                            |
 
 mod body;
-mod extras;
+pub(super) mod extras;
 mod generation;
 mod lenient;
 pub(super) mod lists;

@@ -233,7 +233,7 @@ impl App {
     }
 
     /// Refuses the name of a model that is not loaded.
-    pub(super) fn same_model(&self, name: &str) -> Result<(), ApiError> {
+    pub(in crate::server) fn same_model(&self, name: &str) -> Result<(), ApiError> {
         let ours = &self.queue().info().name;
         let names = [name, plain_name(name)];
         if names
