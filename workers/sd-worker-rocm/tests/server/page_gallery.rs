@@ -224,6 +224,78 @@ fn requests_are_used_again() {
     browser.click("#tab-history");
     browser.press_button(".past li:not(.pinned)", "Use prompt");
     is("first", "5");
+
+    // A mask is part of a request.
+    browser.click("#tab-gallery");
+    browser.click("#gallery .open");
+    browser.wait_for("document.querySelector('.viewer[open] .sight img')");
+    browser.choose(".viewer select.send", "inpaint");
+    browser.wait_for("document.querySelector('.editor canvas')?.offsetParent");
+    browser.draw(".editor canvas", "mouse", &[(0.3, 0.5), (0.7, 0.5)]);
+    browser.click("#go");
+    let top = "document.querySelector('.past li:not(.pinned)')?.textContent";
+    browser.wait_for(&format!("{top}?.includes('inpainting')"));
+    browser.visit(&server);
+    browser.click("#tab-history");
+    browser.wait_for(&format!("{top}?.includes('inpainting')"));
+    browser.press_button(".past li:not(.pinned)", "Use all");
+    browser.wait_for("document.querySelector('#tab-inpaint').ariaSelected == 'true'");
+    browser.wait_for("document.querySelector('.editor canvas')?.offsetParent");
+    browser.click("#go");
+    browser.wait_for(&format!("{top}?.includes('2 times')"));
     assert_eq!(browser.value("window.harmed"), json!(null));
     assert_eq!(browser.complaints(), json!([]));
+}
+
+#[test]
+#[ignore = "needs chromium and chromedriver"]
+fn videos_play_and_give_a_frame() {
+    let server = Server::start();
+    let browser = Browser::start();
+    browser.visit(&server);
+    // The stand-in for a model makes none that plays: the browser records a green one, whose first frame is black.
+    browser.run(
+        "return import(document.querySelector('script').src.replace('app.js', 'disk.js')).then(async ({ disk }) => {
+             const canvas = document.createElement('canvas');
+             canvas.width = canvas.height = 64;
+             const context = canvas.getContext('2d');
+             context.fillRect(0, 0, 64, 64);
+             const file = await new Promise(resolve => canvas.toBlob(resolve));
+             const parts = [];
+             const recorder = new MediaRecorder(canvas.captureStream(30), { mimeType: 'video/webm' });
+             recorder.ondataavailable = event => parts.push(event.data);
+             context.fillStyle = 'rgb(0, 200, 0)';
+             recorder.start();
+             for (let i = 0; i < 10; i++) {
+                 context.fillRect(0, 0, 64, 64);
+                 await new Promise(resolve => setTimeout(resolve, 30));
+             }
+             await new Promise(resolve => { recorder.onstop = resolve; recorder.stop(); });
+             const video = new Blob(parts, { type: 'video/webm' });
+             const known = { job: 'v', index: 0, kept: true, mine: true, isVideo: true, time: 1, seed: 3, parameters: 'moves', prompt: 'moves' };
+             await disk.put([['pictures', { id: 'v-0', ...known }], ['files', { id: 'v-0', file, video }]]);
+         })",
+    );
+    browser.visit(&server);
+    browser.click("#tab-gallery");
+    browser.choose("#pane-gallery .bar select", "videos");
+    browser.click("#gallery figure.video .open");
+    browser.wait_for("document.querySelector('.viewer[open] video')?.currentTime > 0");
+    let played = browser.value(
+        "(({ loop, controls }) => [loop, controls])(document.querySelector('.viewer video'))",
+    );
+    assert_eq!(played, json!([true, true]));
+    browser.click(".viewer label input");
+    browser.wait_for("!document.querySelector('.viewer video').loop");
+    browser.choose(".viewer select.send", "image");
+    browser.wait_for("document.querySelector('#source img')?.naturalWidth == 64");
+    let pixel = browser.value(
+        "(async () => {
+             const canvas = new OffscreenCanvas(1, 1);
+             canvas.getContext('2d').drawImage(document.querySelector('#source img'), 0, 0);
+             return [...canvas.getContext('2d').getImageData(0, 0, 1, 1).data];
+         })()",
+    );
+    let pixel: Vec<i64> = serde_json::from_value(pixel).unwrap();
+    assert!((pixel[1] - 200).abs() < 20 && pixel[0] < 30, "{pixel:?}");
 }

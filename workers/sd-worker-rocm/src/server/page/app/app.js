@@ -22,7 +22,7 @@
 // addPlace(where, f)       a place that pictures can be sent to: f(blob, picture)
 //
 // A job is { id, fields, state, position, step, total, secondsLeft, preview, error, images, created, ended }, a picture
-// { url, videoUrl, seed, parameters, job, index } or { blob, parameters }.
+// { url, videoUrl, seed, parameters, job, index } or { blob, parameters, mask (for inpaint) }.
 import { Backend } from "./backend.js";
 import { $, make } from "./dom.js";
 import { Form } from "./form/form.js";
@@ -125,9 +125,9 @@ const offerPlaces = (choices) => {
   for (const [place, { pane, has }] of Object.entries(FORM_PLACES)) {
     if (!has(choices)) sender.remove(place);
     else {
-      sender.add(place, async (blob) => {
+      sender.add(place, async (blob, { mask }) => {
         tabs.open(pane);
-        await source.set(place, blob);
+        await source.set(place, blob, mask);
       });
     }
   }

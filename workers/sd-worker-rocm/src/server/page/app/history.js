@@ -43,19 +43,28 @@ export const mount = async (element, context) => {
   // The pane that starts from nothing.
   const openPlain = () => context.open(context.backend.choices?.video ? "video" : "text");
 
-  const use = (fields, isWhole) => {
-    if (isWhole) {
-      const { operation: _, input_image, init_image, mask_image, preview_every: __, ...rest } = fields;
-      context.request.replace(rest);
-      const picture = input_image ?? init_image;
-      if (picture instanceof Blob) context.sendTo({ blob: picture }, mask_image ? "inpaint" : "image").then(() => context.request.replace(rest));
-      else openPlain();
-    } else {
-      context.request.update({ prompt: fields.prompt, negative_prompt: fields.negative_prompt });
-      context.openForm();
-    }
-    notice(isWhole ? "The form has the whole request now." : "The form has its prompts now.");
+  // Puts a request back into the form, with the pictures that its pane had.
+  const useAll = async (fields) => {
+    const { operation: _, input_image, init_image, mask_image: mask, first_frame: first, last_frame: last, ...rest } = fields;
+    // The canvas begins with its own sides.
+    const { outpaint, ...settings } = rest;
+    const blob = init_image ?? input_image;
+    const { request, sendTo } = context;
+    if (blob) await sendTo({ blob, mask }, mask || outpaint ? "inpaint" : "image");
+    else openPlain();
+    for (const [end, frame] of Object.entries({ first, last })) if (frame) await sendTo({ blob: frame }, end);
+    // A picture that is sent changes the size.
+    request.replace(settings);
+    notice(outpaint ? "The form has the request now, but for the sides that were added." : "The form has the whole request now.");
   };
+
+  const usePrompts = ({ prompt, negative_prompt }) => {
+    context.request.update({ prompt, negative_prompt });
+    context.openForm();
+    notice("The form has its prompts now.");
+  };
+
+  const failed = (error) => notice(error.message, { isError: true });
 
   const row = ({ id, time, count: times, fields, pinned }) =>
     make("li", { class: pinned ? "pinned" : null, "data-id": id },
@@ -63,8 +72,8 @@ export const mount = async (element, context) => {
       fields.negative_prompt ? make("p", { class: "hint prompt" }, `without: ${fields.negative_prompt}`) : null,
       make("p", { class: "hint" }, `${new Date(time).toLocaleString()}${times > 1 ? ` · ${times} times` : ""} · ${settings(fields)}`),
       make("div", { class: "row" },
-        make("button", { type: "button", class: "small", onclick: () => use(fields, true) }, "Use all"),
-        make("button", { type: "button", class: "small", onclick: () => use(fields, false) }, "Use prompt"),
+        make("button", { type: "button", class: "small", onclick: () => useAll(fields).catch(failed) }, "Use all"),
+        make("button", { type: "button", class: "small", onclick: () => usePrompts(fields) }, "Use prompt"),
         make("button", { type: "button", class: "small quiet", onclick: () => copyText(fields.prompt ?? "").then(() => notice("The prompt is copied.")) }, "Copy prompt"),
         make("button", { type: "button", class: "small quiet", "aria-pressed": String(Boolean(pinned)), onclick: () => past.pin(id, !pinned) }, pinned ? "Unpin" : "Pin"),
         make("button", { type: "button", class: "small quiet", onclick: () => past.remove([id]) }, "Delete")));

@@ -60,9 +60,10 @@ export class Source {
     return (this.#parts[pane] ?? this.#parts.text).compose();
   }
 
-  // A picture into a pane, or to an end of the video.
-  async set(place, blob) {
+  // A picture into a pane, with the mask that it had there, or to an end of the video.
+  async set(place, blob, mask) {
     await (this.#ends[place] ?? this.#parts[place]).set(blob);
+    if (place === "inpaint" && mask) await this.#parts.inpaint.setMask(mask);
   }
 
   // Shows the ends that the model takes.

@@ -240,5 +240,5 @@ export const makeEditor = ({ opened, last }) => {
     return { ...(isExtended ? {} : none(MASKING)), operation: "image_transform", input_image: picture, ...extended };
   };
 
-  return { node, set, compose };
+  return { node, set, setMask, compose };
 };
