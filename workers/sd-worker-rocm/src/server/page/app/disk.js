@@ -56,7 +56,8 @@ class Database {
 
   put(records) {
     return this.#transaction("readwrite", (store) =>
-      Promise.all(records.map(([name, record]) => promised(store(name).put(record)))));
+      Promise.all(records.map(([name, record]) => promised(store(name).put(record)))),
+    );
   }
 
   change(name, id, fields) {
@@ -68,7 +69,8 @@ class Database {
 
   remove(keys) {
     return this.#transaction("readwrite", (store) =>
-      Promise.all(keys.map(([name, id]) => promised(store(name).delete(id)))));
+      Promise.all(keys.map(([name, id]) => promised(store(name).delete(id)))),
+    );
   }
 }
 

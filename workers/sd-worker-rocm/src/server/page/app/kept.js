@@ -8,7 +8,8 @@ import { Jobs } from "./queue/jobs.js";
 let kept = null;
 
 const open = async ({ backend }) => {
-  if (disk.reason) notice(`This browser keeps no pictures: ${disk.reason}. They last until the tab is closed.`, { isError: true });
+  if (disk.reason)
+    notice(`This browser keeps no pictures: ${disk.reason}. They last until the tab is closed.`, { isError: true });
   const past = new Past();
   const say = (error) => notice(error.message, { isError: true });
   const collection = new Collection(backend, {

@@ -19,12 +19,23 @@ const KEYS = [
 const PANES = { g: "gallery", q: "queue", h: "history", x: "grid" };
 
 // Whether keys are this element's own: what is typed into it is text.
-const isTyped = (element) => element.closest("textarea, select, [contenteditable], input:not([type=checkbox], [type=radio], [type=button], [type=range])");
+const isTyped = (element) =>
+  element.closest(
+    "textarea, select, [contenteditable], input:not([type=checkbox], [type=radio], [type=button], [type=range])",
+  );
 
 export const mount = (document, context) => {
-  const help = make("dialog", { class: "help", "aria-label": "Keys" }, make("h2", {}, "Keys"),
-    make("dl", {}, KEYS.map(([keys, does]) => [make("dt", {}, make("kbd", {}, keys)), make("dd", {}, does)])),
-    make("form", { method: "dialog" }, make("button", { class: "small" }, "Close")));
+  const help = make(
+    "dialog",
+    { class: "help", "aria-label": "Keys" },
+    make("h2", {}, "Keys"),
+    make(
+      "dl",
+      {},
+      KEYS.map(([keys, does]) => [make("dt", {}, make("kbd", {}, keys)), make("dd", {}, does)]),
+    ),
+    make("form", { method: "dialog" }, make("button", { class: "small" }, "Close")),
+  );
   document.body.append(help);
   const failed = (error) => notice(error.message, { isError: true });
 
@@ -36,7 +47,8 @@ export const mount = (document, context) => {
     notice("Your oldest job is cancelled.");
   };
 
-  const search = () => [...document.querySelectorAll("input[type=search]")].find((input) => input.offsetParent !== null);
+  const search = () =>
+    [...document.querySelectorAll("input[type=search]")].find((input) => input.offsetParent !== null);
 
   document.addEventListener("keydown", (event) => {
     if (event.defaultPrevented || event.isComposing) return;

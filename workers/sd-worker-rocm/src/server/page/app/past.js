@@ -53,7 +53,9 @@ export class Past {
     const own = mark(fields);
     const known = this.all.find((record) => mark(record.fields) === own);
     const time = Date.now();
-    const record = known ? { ...known, time, count: known.count + 1, fields } : { id: `${time}-${Math.random()}`, time, count: 1, fields };
+    const record = known
+      ? { ...known, time, count: known.count + 1, fields }
+      : { id: `${time}-${Math.random()}`, time, count: 1, fields };
     this.#records.set(record.id, record);
     const free = this.all.filter(({ id, pinned }) => !pinned && id !== record.id);
     let count = this.#records.size;

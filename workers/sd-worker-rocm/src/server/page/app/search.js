@@ -2,5 +2,8 @@
 
 export const matches = (query, texts) => {
   const text = texts.filter(Boolean).join("\n").toLowerCase();
-  return query.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  return query
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 };

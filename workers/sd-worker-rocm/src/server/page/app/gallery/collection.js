@@ -72,7 +72,9 @@ export class Collection {
     const served = [...this.#pictures.values()].filter(({ kept }) => !kept);
     const isGone = new Set(gone.map(({ id }) => id));
     this.#gone = new Map(gone.map((record) => [record.id, record.time]));
-    this.#pictures = new Map([...served, ...pictures].filter(({ id }) => !isGone.has(id)).map((picture) => [picture.id, picture]));
+    this.#pictures = new Map(
+      [...served, ...pictures].filter(({ id }) => !isGone.has(id)).map((picture) => [picture.id, picture]),
+    );
     this.#tell();
   }
 
@@ -98,7 +100,12 @@ export class Collection {
   // Bytes that are kept here, and how many may be.
   get usage() {
     const kept = [...this.#pictures.values()].filter((picture) => picture.kept);
-    return { pictures: kept.length, bytes: kept.reduce((sum, each) => sum + bytesOf(each), 0), mostPictures: this.#most.pictures, mostBytes: this.#most.bytes };
+    return {
+      pictures: kept.length,
+      bytes: kept.reduce((sum, each) => sum + bytesOf(each), 0),
+      mostPictures: this.#most.pictures,
+      mostBytes: this.#most.bytes,
+    };
   }
 
   // Takes what the server's list has: own pictures are kept, others are shown as long as the server has them.
@@ -115,8 +122,17 @@ export class Collection {
         if (this.#gone.has(id) || known?.kept) continue;
         if (!known) {
           this.#pictures.set(id, {
-            id, job: job.id, index, kept: false, mine: isMine(job.id), time: (job.finished ?? job.created) * 1000, url: image.url,
-            videoUrl: image.video_url, seed: image.seed, parameters: image.parameters, prompt: promptOf(image.parameters),
+            id,
+            job: job.id,
+            index,
+            kept: false,
+            mine: isMine(job.id),
+            time: (job.finished ?? job.created) * 1000,
+            url: image.url,
+            videoUrl: image.video_url,
+            seed: image.seed,
+            parameters: image.parameters,
+            prompt: promptOf(image.parameters),
           });
           changed = true;
         }
@@ -136,7 +152,12 @@ export class Collection {
     if ([0, 503].includes(error.status)) return;
     this.#refused.add(id);
     const isFull = error.name === "QuotaExceededError";
-    this.#callbacks.told(isFull ? "The browser has no room for more pictures. Delete some, or let this site keep more." : `A picture is not kept: ${error.message}`, true);
+    this.#callbacks.told(
+      isFull
+        ? "The browser has no room for more pictures. Delete some, or let this site keep more."
+        : `A picture is not kept: ${error.message}`,
+      true,
+    );
   }
 
   // Copies a picture of the server into this browser.
@@ -152,7 +173,10 @@ export class Collection {
       const record = { ...picture, ...(await small(file)), kept: true, isVideo: Boolean(video), bytes };
       delete record.url;
       delete record.videoUrl;
-      await disk.put([["pictures", record], ["files", { id, file, video }]]);
+      await disk.put([
+        ["pictures", record],
+        ["files", { id, file, video }],
+      ]);
       if (this.#gone.has(id)) return;
       this.#pictures.set(id, record);
       this.#tell();
@@ -174,7 +198,10 @@ export class Collection {
       sum -= bytesOf(picture);
     }
     if (count > this.#most.pictures || sum > this.#most.bytes) {
-      this.#callbacks.told("The gallery is full of favourites: new pictures are shown only as long as the server has them.", true);
+      this.#callbacks.told(
+        "The gallery is full of favourites: new pictures are shown only as long as the server has them.",
+        true,
+      );
       return false;
     }
     if (out.length) {
@@ -187,9 +214,17 @@ export class Collection {
 
   async #take(ids) {
     const time = Date.now();
-    const oldest = [...this.#gone].sort(([, a], [, b]) => a - b).slice(0, Math.max(0, this.#gone.size + ids.length - MOST_GONE));
+    const oldest = [...this.#gone]
+      .sort(([, a], [, b]) => a - b)
+      .slice(0, Math.max(0, this.#gone.size + ids.length - MOST_GONE));
     await disk.put(ids.map((id) => ["gone", { id, time }]));
-    await disk.remove([...ids.flatMap((id) => [["pictures", id], ["files", id]]), ...oldest.map(([id]) => ["gone", id])]);
+    await disk.remove([
+      ...ids.flatMap((id) => [
+        ["pictures", id],
+        ["files", id],
+      ]),
+      ...oldest.map(([id]) => ["gone", id]),
+    ]);
     for (const [id] of oldest) this.#gone.delete(id);
     for (const id of ids) {
       this.#gone.set(id, time);
@@ -199,7 +234,12 @@ export class Collection {
 
   // Deletes pictures here; and from the server those of own jobs of which nothing is left.
   async remove(ids) {
-    const jobs = new Set(ids.map((id) => this.#pictures.get(id)).filter((picture) => picture?.mine).map(({ job }) => job));
+    const jobs = new Set(
+      ids
+        .map((id) => this.#pictures.get(id))
+        .filter((picture) => picture?.mine)
+        .map(({ job }) => job),
+    );
     await this.#take(ids);
     this.#tell();
     for (const { job } of this.#pictures.values()) jobs.delete(job);

@@ -9,11 +9,22 @@ export class Compare {
   #front = make("img", { alt: "", class: "front" });
   #edge = make("div", { class: "edge" });
   #stage = make("div", { class: "sight" }, this.#back, this.#front, this.#edge);
-  #slider = make("input", { type: "range", min: 0, max: 100, step: 0.5, "aria-label": "Where the left picture ends", oninput: () => this.#show() });
+  #slider = make("input", {
+    type: "range",
+    min: 0,
+    max: 100,
+    step: 0.5,
+    "aria-label": "Where the left picture ends",
+    oninput: () => this.#show(),
+  });
   #names = make("p", { class: "row names" });
-  #dialog = make("dialog", { class: "compare", "aria-label": "Two pictures compared", onclose: () => this.#clear() },
+  #dialog = make(
+    "dialog",
+    { class: "compare", "aria-label": "Two pictures compared", onclose: () => this.#clear() },
     make("form", { method: "dialog", class: "row" }, this.#names, make("button", { class: "small" }, "Close")),
-    this.#stage, this.#slider);
+    this.#stage,
+    this.#slider,
+  );
 
   constructor(collection) {
     this.#collection = collection;

@@ -17,7 +17,8 @@ const KINDS = [
   ["others", "Of others", ({ mine }) => !mine],
 ];
 
-const size = (bytes) => (bytes < 2 ** 20 ? `${Math.ceil(bytes / 1024)} KiB` : `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MiB`);
+const size = (bytes) =>
+  bytes < 2 ** 20 ? `${Math.ceil(bytes / 1024)} KiB` : `${(bytes / 2 ** 20).toFixed(bytes < 10 * 2 ** 20 ? 1 : 0)} MiB`;
 
 export const mount = async (element, context) => {
   const { collection } = await keptOf(context);
@@ -29,21 +30,42 @@ export const mount = async (element, context) => {
 
   const failed = (error) => notice(error.message, { isError: true });
   const action = (label, run, attributes = {}) =>
-    make("button", { type: "button", class: "small", onclick: () => Promise.resolve(run()).catch(failed), ...attributes }, label);
+    make(
+      "button",
+      { type: "button", class: "small", onclick: () => Promise.resolve(run()).catch(failed), ...attributes },
+      label,
+    );
 
-  const search = make("input", { type: "search", placeholder: "Search prompts", "aria-label": "Search prompts", oninput: () => show() });
-  const kind = make("select", { "aria-label": "Which pictures", onchange: () => show() }, KINDS.map(([id, label]) => make("option", { value: id }, label)));
+  const search = make("input", {
+    type: "search",
+    placeholder: "Search prompts",
+    "aria-label": "Search prompts",
+    oninput: () => show(),
+  });
+  const kind = make(
+    "select",
+    { "aria-label": "Which pictures", onchange: () => show() },
+    KINDS.map(([id, label]) => make("option", { value: id }, label)),
+  );
   const count = make("span", { class: "hint", role: "status" });
   const downloadAll = action("Download all", () => saveZip(collection, found));
   const chosenCount = make("span", { class: "hint" });
   const compare = action("Compare", () => comparing.open(...[...chosen].map((id) => collection.get(id))));
-  const bar = make("div", { class: "bar row picked", hidden: true }, chosenCount, compare,
+  const bar = make(
+    "div",
+    { class: "bar row picked", hidden: true },
+    chosenCount,
+    compare,
     action("Favourite", () => Promise.all([...chosen].map((id) => collection.favour(id, true)))),
     action("Download", () => download([...chosen].map((id) => collection.get(id)))),
     action("Delete", () => remove([...chosen])),
-    action("Choose none", () => choose([...chosen], false)));
+    action("Choose none", () => choose([...chosen], false)),
+  );
   const list = make("div", { class: "gallery", id: "gallery" });
-  const more = action("Show more", () => { most += SHOWN; show(); });
+  const more = action("Show more", () => {
+    most += SHOWN;
+    show();
+  });
   const usage = make("p", { class: "hint" });
   element.replaceChildren(make("div", { class: "bar row" }, search, kind, count, downloadAll), bar, list, more, usage);
 
@@ -55,7 +77,8 @@ export const mount = async (element, context) => {
 
   const remove = async (ids) => {
     const many = ids.length === 1 ? "this picture" : `these ${ids.length} pictures`;
-    if (!ids.length || !confirm(`Delete ${many}? Pictures of this browser's jobs are deleted from the server, too.`)) return false;
+    if (!ids.length || !confirm(`Delete ${many}? Pictures of this browser's jobs are deleted from the server, too.`))
+      return false;
     await collection.remove(ids);
     return true;
   };
@@ -83,27 +106,53 @@ export const mount = async (element, context) => {
   const create = (picture) => {
     const { id } = picture;
     const image = make("img", { alt: picture.prompt || "picture without prompt", loading: "lazy" });
-    const box = make("input", { type: "checkbox", "aria-label": "Choose this picture", onchange: () => choose([id], box.checked) });
+    const box = make("input", {
+      type: "checkbox",
+      "aria-label": "Choose this picture",
+      onchange: () => choose([id], box.checked),
+    });
     const star = make("button", {
-      type: "button", class: "star", "aria-label": "Favourite", title: "Favourite",
+      type: "button",
+      class: "star",
+      "aria-label": "Favourite",
+      title: "Favourite",
       onclick: () => collection.favour(id, !collection.get(id)?.favourite).catch(failed),
     });
-    const open = make("button", { type: "button", class: "open", title: picture.prompt, onclick: () => viewer.open(found.map((each) => each.id), id) }, image);
+    const open = make(
+      "button",
+      {
+        type: "button",
+        class: "open",
+        title: picture.prompt,
+        onclick: () =>
+          viewer.open(
+            found.map((each) => each.id),
+            id,
+          ),
+      },
+      image,
+    );
     const caption = make("figcaption", {}, `${picture.seed} · ${picture.prompt}`);
     const node = make("figure", { "data-id": id }, open, box, star, caption);
     const figure = { node, box, star, image, url: null };
     figures.set(id, figure);
-    collection.thumb(id).then((blob) => {
-      if (!blob || !figures.has(id)) return;
-      figure.url = URL.createObjectURL(blob);
-      image.src = figure.url;
-    }, () => image.replaceWith(make("span", { class: "hint" }, "This picture cannot be shown.")));
+    collection.thumb(id).then(
+      (blob) => {
+        if (!blob || !figures.has(id)) return;
+        figure.url = URL.createObjectURL(blob);
+        image.src = figure.url;
+      },
+      () => image.replaceWith(make("span", { class: "hint" }, "This picture cannot be shown.")),
+    );
     return figure;
   };
 
   const show = () => {
     const isOfKind = KINDS.find(([id]) => id === kind.value)[2];
-    found = collection.all.filter((picture) => isOfKind(picture) && matches(search.value, [picture.prompt, picture.parameters, String(picture.seed)]));
+    found = collection.all.filter(
+      (picture) =>
+        isOfKind(picture) && matches(search.value, [picture.prompt, picture.parameters, String(picture.seed)]),
+    );
     const shown = found.slice(0, most);
     const nodes = shown.map((picture) => {
       const figure = figures.get(picture.id) ?? create(picture);
@@ -120,7 +169,14 @@ export const mount = async (element, context) => {
     }
     for (const id of chosen) if (!collection.get(id)) chosen.delete(id);
     if (nodes.length) place(list, nodes);
-    else list.replaceChildren(make("p", { class: "hint" }, search.value ? "No picture has these words." : "Pictures that are made are shown here."));
+    else
+      list.replaceChildren(
+        make(
+          "p",
+          { class: "hint" },
+          search.value ? "No picture has these words." : "Pictures that are made are shown here.",
+        ),
+      );
     more.hidden = found.length <= most;
     count.textContent = `${found.length} ${found.length === 1 ? "picture" : "pictures"}`;
     downloadAll.disabled = found.length === 0;

@@ -9,7 +9,10 @@ export const fileName = ({ time, seed, prompt, index }, blob) => {
   const two = (value) => String(value).padStart(2, "0");
   const day = `${date.getFullYear()}${two(date.getMonth() + 1)}${two(date.getDate())}`;
   const clock = `${two(date.getHours())}${two(date.getMinutes())}${two(date.getSeconds())}`;
-  const words = (prompt ?? "").normalize("NFC").replace(/[^\p{L}\p{M}\p{N}]+/gu, "-").replace(/^-|-$/g, "");
+  const words = (prompt ?? "")
+    .normalize("NFC")
+    .replace(/[^\p{L}\p{M}\p{N}]+/gu, "-")
+    .replace(/^-|-$/g, "");
   const parts = [day, clock, seed ?? index, [...words].slice(0, LONGEST).join("").replace(/-$/, "")];
   return `${parts.filter((part) => part !== "").join("-")}.${TYPES[blob.type] ?? "bin"}`;
 };

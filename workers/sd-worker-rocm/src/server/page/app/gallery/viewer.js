@@ -42,24 +42,51 @@ export class Viewer {
     this.#collection = collection;
     this.#actions = { remove, download };
     const button = (label, run, attributes = {}) =>
-      make("button", { type: "button", class: "small", onclick: () => Promise.resolve(run(this.#picture)).catch((error) => notice(error.message, { isError: true })), ...attributes }, label);
+      make(
+        "button",
+        {
+          type: "button",
+          class: "small",
+          onclick: () => Promise.resolve(run(this.#picture)).catch((error) => notice(error.message, { isError: true })),
+          ...attributes,
+        },
+        label,
+      );
     const copy = (text, what) => copyText(text).then(() => notice(`${what} copied.`));
     this.#star = button("☆ Favourite", (picture) => collection.favour(picture.id, !picture.favourite));
     this.#context = context;
-    this.#dialog = make("dialog", { class: "viewer", "aria-label": "Picture", onclose: () => this.#clear() },
-      make("div", { class: "row top" }, this.#place, this.#loopRow,
-        button("Smaller", () => this.#zoom.step(1 / 1.5), { "aria-label": "Smaller (−)" }), button("Larger", () => this.#zoom.step(1.5), { "aria-label": "Larger (+)" }),
-        button("Close", () => this.#dialog.close(), { class: "small close" })),
-      make("div", { class: "middle" },
-        button("‹", () => this.#step(-1), { class: "turn", "aria-label": "Previous picture (←)" }), this.#stage,
-        button("›", () => this.#step(1), { class: "turn", "aria-label": "Next picture (→)" })),
-      make("div", { class: "row bottom" }, this.#send, this.#star,
+    this.#dialog = make(
+      "dialog",
+      { class: "viewer", "aria-label": "Picture", onclose: () => this.#clear() },
+      make(
+        "div",
+        { class: "row top" },
+        this.#place,
+        this.#loopRow,
+        button("Smaller", () => this.#zoom.step(1 / 1.5), { "aria-label": "Smaller (−)" }),
+        button("Larger", () => this.#zoom.step(1.5), { "aria-label": "Larger (+)" }),
+        button("Close", () => this.#dialog.close(), { class: "small close" }),
+      ),
+      make(
+        "div",
+        { class: "middle" },
+        button("‹", () => this.#step(-1), { class: "turn", "aria-label": "Previous picture (←)" }),
+        this.#stage,
+        button("›", () => this.#step(1), { class: "turn", "aria-label": "Next picture (→)" }),
+      ),
+      make(
+        "div",
+        { class: "row bottom" },
+        this.#send,
+        this.#star,
         button("Download", (picture) => this.#actions.download(picture)),
         button("Copy prompt", ({ prompt }) => copy(prompt, "The prompt is")),
         button("Copy seed", ({ seed }) => copy(String(seed), "The seed is")),
         button("Copy all", ({ parameters }) => copy(parameters ?? "", "All that is known is")),
-        button("Delete", (picture) => this.#delete(picture))),
-      this.#facts);
+        button("Delete", (picture) => this.#delete(picture)),
+      ),
+      this.#facts,
+    );
     document.body.append(this.#dialog);
     this.#zoom = new Zoom(this.#stage, (by) => this.#step(by));
     this.#dialog.addEventListener("keydown", (event) => this.#key(event));

@@ -50,15 +50,36 @@ export const zip = async (files) => {
   for (const { name, blob, time } of files) {
     const encoded = new TextEncoder().encode(name);
     const sum = crc32(new Uint8Array(await blob.arrayBuffer()));
-    const common = [[2, VERSION], [2, FLAGS], [2, 0], ...dosTime(time).map((value) => [2, value]), [4, sum],
-      [4, blob.size], [4, blob.size], [2, encoded.length], [2, 0]];
+    const common = [
+      [2, VERSION],
+      [2, FLAGS],
+      [2, 0],
+      ...dosTime(time).map((value) => [2, value]),
+      [4, sum],
+      [4, blob.size],
+      [4, blob.size],
+      [2, encoded.length],
+      [2, 0],
+    ];
     const local = packed([4, 0x04034b50], ...common);
-    directory.push(packed([4, 0x02014b50], [2, VERSION], ...common, [2, 0], [2, 0], [2, 0], [4, 0], [4, offset]), encoded);
+    directory.push(
+      packed([4, 0x02014b50], [2, VERSION], ...common, [2, 0], [2, 0], [2, 0], [4, 0], [4, offset]),
+      encoded,
+    );
     parts.push(local, encoded, blob);
     offset += local.length + encoded.length + blob.size;
     if (offset > MOST_BYTES) throw new Error("The pictures are more than the 4 GiB of one archive; choose fewer.");
   }
   const size = directory.reduce((sum, part) => sum + part.length, 0);
-  const end = packed([4, 0x06054b50], [2, 0], [2, 0], [2, files.length], [2, files.length], [4, size], [4, offset], [2, 0]);
+  const end = packed(
+    [4, 0x06054b50],
+    [2, 0],
+    [2, 0],
+    [2, files.length],
+    [2, files.length],
+    [4, size],
+    [4, offset],
+    [2, 0],
+  );
   return new Blob([...parts, ...directory, end], { type: "application/zip" });
 };

@@ -18,10 +18,14 @@ export class Zoom {
   constructor(stage, swiped) {
     this.#stage = stage;
     this.#swiped = swiped;
-    stage.addEventListener("wheel", (event) => {
-      event.preventDefault();
-      this.#by(Math.exp(-event.deltaY * 0.002), event.clientX, event.clientY);
-    }, { passive: false });
+    stage.addEventListener(
+      "wheel",
+      (event) => {
+        event.preventDefault();
+        this.#by(Math.exp(-event.deltaY * 0.002), event.clientX, event.clientY);
+      },
+      { passive: false },
+    );
     stage.addEventListener("dblclick", (event) => {
       if (this.#scale > 1) this.reset();
       else this.#by(DOUBLE, event.clientX, event.clientY);
@@ -88,7 +92,11 @@ export class Zoom {
       const distance = (a, b) => Math.hypot(a.clientX - b.clientX, a.clientY - b.clientY) || 1;
       const [other] = others;
       this.#begun.fingers = 2;
-      this.#by(distance(event, other) / distance(before, other), (event.clientX + other.clientX) / 2, (event.clientY + other.clientY) / 2);
+      this.#by(
+        distance(event, other) / distance(before, other),
+        (event.clientX + other.clientX) / 2,
+        (event.clientY + other.clientY) / 2,
+      );
     } else if (others.length === 0 && this.#scale > 1) {
       this.#x += event.clientX - before.clientX;
       this.#y += event.clientY - before.clientY;

@@ -1,7 +1,8 @@
 // What a grid can vary: how the values of an axis are read, and what each changes in the body of a job.
 import { chosen, numbers, parts, sizes } from "./values.js";
 
-const named = (name, list) => (list ?? []).map((entry) => (typeof entry === "string" ? entry : (entry[name] ?? entry.name)));
+const named = (name, list) =>
+  (list ?? []).map((entry) => (typeof entry === "string" ? entry : (entry[name] ?? entry.name)));
 
 // A number field of /v1/jobs.
 const number = (field, label, { isWhole = false, hint, needs } = {}) => ({
@@ -33,7 +34,7 @@ const searchAndReplace = {
   id: "prompt_sr",
   label: "Prompt: search and replace",
   name: (value) => value || "(nothing)",
-  hint: "the first is searched for, each stands in its place: cat, dog, \"big, old dog\"",
+  hint: 'the first is searched for, each stands in its place: cat, dog, "big, old dog"',
   read: parts,
   refusal: (body, [search]) =>
     [body.prompt, body.negative_prompt].some((text) => text?.includes(search))
@@ -59,7 +60,10 @@ const LORA = /<lora:([^:<>]+):([^<>]*)>/g;
 
 // Names of the LoRAs of a body, those in its prompt included.
 const lorasOf = (body) => [
-  ...new Set([...(body.loras ?? []).map(({ path }) => path), ...[...(body.prompt ?? "").matchAll(LORA)].map(([, name]) => name)]),
+  ...new Set([
+    ...(body.loras ?? []).map(({ path }) => path),
+    ...[...(body.prompt ?? "").matchAll(LORA)].map(([, name]) => name),
+  ]),
 ];
 
 const loraStrength = (name) => ({
@@ -96,7 +100,8 @@ const otherField = {
   read: (text) => {
     const at = text.indexOf(":");
     const field = text.slice(0, at).trim();
-    if (at < 0 || !NAME.test(field)) throw new Error("The name of a field of /v1/jobs comes first, then a colon: eta: 0, 0.5, 1");
+    if (at < 0 || !NAME.test(field))
+      throw new Error("The name of a field of /v1/jobs comes first, then a colon: eta: 0, 0.5, 1");
     const list = text.slice(at + 1);
     try {
       return numbers(list, false).map((value) => [field, value]);

@@ -50,7 +50,12 @@ export const draw = (grid, pictures) => {
     width: left + columns.length * (width + GAP) + GAP,
     height: tables.length * (title + top + rows.length * (height + GAP) + GAP),
   };
-  const scale = Math.min(1, MOST_SIDE / whole.width, MOST_SIDE / whole.height, Math.sqrt(MOST_PIXELS / (whole.width * whole.height)));
+  const scale = Math.min(
+    1,
+    MOST_SIDE / whole.width,
+    MOST_SIDE / whole.height,
+    Math.sqrt(MOST_PIXELS / (whole.width * whole.height)),
+  );
   const canvas = document.createElement("canvas");
   canvas.width = Math.floor(whole.width * scale);
   canvas.height = Math.floor(whole.height * scale);

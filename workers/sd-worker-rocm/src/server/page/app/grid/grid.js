@@ -23,7 +23,11 @@ export const mount = async (element, context) => {
   const views = new Map();
   const failed = (error) => notice(error.message, { isError: true });
   const button = (label, run, attributes = {}) =>
-    make("button", { type: "button", class: "small", onclick: () => Promise.resolve(run()).catch(failed), ...attributes }, label);
+    make(
+      "button",
+      { type: "button", class: "small", onclick: () => Promise.resolve(run()).catch(failed), ...attributes },
+      label,
+    );
 
   // The form --------------------------------------------------------------------------------------
 
@@ -32,22 +36,48 @@ export const mount = async (element, context) => {
     const error = make("p", { class: "error", id: `axis-${name}-error` });
     const field = make("select", { id: `axis-${name}`, "aria-label": `Axis ${name}`, onchange: () => changed() });
     const values = make("input", {
-      id: `axis-${name}-values`, "aria-label": `Values of axis ${name}`, "aria-describedby": error.id, autocomplete: "off", spellcheck: "false", oninput: () => changed(),
+      id: `axis-${name}-values`,
+      "aria-label": `Values of axis ${name}`,
+      "aria-describedby": error.id,
+      autocomplete: "off",
+      spellcheck: "false",
+      oninput: () => changed(),
     });
-    const fill = button("All", () => {
-      values.value = axisOf(field.value).choices.map((choice) => (/[",]/.test(choice) ? `"${choice.replaceAll('"', '""')}"` : choice)).join(", ");
-      changed();
-    }, { class: "small quiet", title: "All that there are" });
+    const fill = button(
+      "All",
+      () => {
+        values.value = axisOf(field.value)
+          .choices.map((choice) => (/[",]/.test(choice) ? `"${choice.replaceAll('"', '""')}"` : choice))
+          .join(", ");
+        changed();
+      },
+      { class: "small quiet", title: "All that there are" },
+    );
     values.value = typed[at]?.text ?? "";
-    const node = make("fieldset", { class: "axis" }, make("legend", {}, `${name}: ${WHERE[at]}`), field, values, fill, error);
+    const node = make(
+      "fieldset",
+      { class: "axis" },
+      make("legend", {}, `${name}: ${WHERE[at]}`),
+      field,
+      values,
+      fill,
+      error,
+    );
     return { node, field, values, fill, error, wanted: typed[at]?.id ?? "" };
   });
   const summary = make("p", { id: "grid-summary", role: "status" });
   const start = button("Make the grid", () => begin(), { class: "primary", id: "grid-start" });
   const list = make("div", { class: "grids" });
   element.replaceChildren(
-    make("p", { class: "hint" }, "The request of the pane that was open last, in all combinations of these values. Ranges are written 1-5, 10-30 (+5), 1-3 [5]."),
-    ...rows.map(({ node }) => node), make("div", { class: "row" }, start, summary), list);
+    make(
+      "p",
+      { class: "hint" },
+      "The request of the pane that was open last, in all combinations of these values. Ranges are written 1-5, 10-30 (+5), 1-3 [5].",
+    ),
+    ...rows.map(({ node }) => node),
+    make("div", { class: "row" }, start, summary),
+    list,
+  );
 
   let known = [];
   const axisOf = (id) => known.find((axis) => axis.id === id);
@@ -56,7 +86,10 @@ export const mount = async (element, context) => {
     known = axes({ choices: backend.choices, models: backend.models, fields: request.fields });
     for (const row of rows) {
       const wanted = row.field.options.length ? row.field.value : row.wanted;
-      row.field.replaceChildren(make("option", { value: "" }, "nothing"), ...known.map(({ id, label }) => make("option", { value: id }, label)));
+      row.field.replaceChildren(
+        make("option", { value: "" }, "nothing"),
+        ...known.map(({ id, label }) => make("option", { value: id }, label)),
+      );
       row.field.value = axisOf(wanted) ? wanted : "";
     }
     changed();
@@ -65,10 +98,14 @@ export const mount = async (element, context) => {
   const read = () => {
     for (const { error } of rows) error.textContent = "";
     let isWrong = false;
-    const chosen = readAxes(rows.map(({ field, values }) => ({ id: field.value, text: values.value })), known, (row, message) => {
-      rows[row].error.textContent = message;
-      isWrong = true;
-    });
+    const chosen = readAxes(
+      rows.map(({ field, values }) => ({ id: field.value, text: values.value })),
+      known,
+      (row, message) => {
+        rows[row].error.textContent = message;
+        isWrong = true;
+      },
+    );
     return isWrong ? null : chosen;
   };
 
@@ -85,8 +122,11 @@ export const mount = async (element, context) => {
     const isTooMany = cells > MOST_CELLS;
     start.disabled = !chosen?.length || isTooMany;
     summary.classList.toggle("error", isTooMany);
-    summary.textContent = !chosen ? "" : !chosen.length ? "Choose what is varied." :
-      `${chosen.length > 1 ? `${chosen.map(({ values }) => values.length).join(" × ")} = ` : ""}${cells} ${cells === 1 ? "picture" : "pictures"}${isTooMany ? `; ${MOST_CELLS} are the most` : steps(chosen, cells)}`;
+    summary.textContent = !chosen
+      ? ""
+      : !chosen.length
+        ? "Choose what is varied."
+        : `${chosen.length > 1 ? `${chosen.map(({ values }) => values.length).join(" × ")} = ` : ""}${cells} ${cells === 1 ? "picture" : "pictures"}${isTooMany ? `; ${MOST_CELLS} are the most` : steps(chosen, cells)}`;
   };
 
   // Steps of all cells together: what the time depends on.
@@ -113,7 +153,8 @@ export const mount = async (element, context) => {
   // The grids -------------------------------------------------------------------------------------
 
   const viewer = new Viewer({
-    collection, context,
+    collection,
+    context,
     remove: async (ids) => {
       if (!confirm("Delete this picture from the gallery?")) return false;
       await collection.remove(ids);
@@ -137,7 +178,10 @@ export const mount = async (element, context) => {
     const { canvas, scale } = draw(grid, await Promise.all(grid.cells.map(bitmapOf)));
     const blob = await new Promise((resolve) => canvas.toBlob(resolve, "image/png"));
     if (!blob) throw new Error("The browser cannot draw a picture of this size.");
-    if (scale < 1) notice(`The pictures were made ${Math.round(100 * scale)} % as large, so that a browser can draw all of them as one.`);
+    if (scale < 1)
+      notice(
+        `The pictures were made ${Math.round(100 * scale)} % as large, so that a browser can draw all of them as one.`,
+      );
     saveAs(`${grid.id}.png`, blob);
     return blob;
   };
@@ -146,32 +190,63 @@ export const mount = async (element, context) => {
     const image = make("img", { alt: "", hidden: true });
     const text = make("span");
     const names = grid.axes.map(({ names: all }, number) => all[cell.at[number]]).join(", ");
-    const node = make("button", {
-      type: "button", class: "cell", "aria-label": names, title: names,
-      onclick: () => viewer.open(grid.cells.filter((each) => each.state === "completed").map(pictureOf), pictureOf(cell)),
-    }, image, text);
+    const node = make(
+      "button",
+      {
+        type: "button",
+        class: "cell",
+        "aria-label": names,
+        title: names,
+        onclick: () =>
+          viewer.open(grid.cells.filter((each) => each.state === "completed").map(pictureOf), pictureOf(cell)),
+      },
+      image,
+      text,
+    );
     return { node, image, text, url: null };
   };
 
   const tableNode = (grid, z, cells) => {
     const [columns, rows = { names: [null] }] = grid.axes;
-    const head = make("tr", {}, grid.axes[1] ? make("td") : null, columns.names.map((name) => make("th", { scope: "col" }, name)));
+    const head = make(
+      "tr",
+      {},
+      grid.axes[1] ? make("td") : null,
+      columns.names.map((name) => make("th", { scope: "col" }, name)),
+    );
     const body = rows.names.map((name, y) =>
-      make("tr", {}, name === null ? null : make("th", { scope: "row" }, name),
-        columns.names.map((_, x) => make("td", {}, cells[x + columns.names.length * (y + rows.names.length * z)].node))));
+      make(
+        "tr",
+        {},
+        name === null ? null : make("th", { scope: "row" }, name),
+        columns.names.map((_, x) => make("td", {}, cells[x + columns.names.length * (y + rows.names.length * z)].node)),
+      ),
+    );
     return make("table", {}, grid.axes[2] ? make("caption", {}, grid.axes[2].names[z]) : null, head, body);
   };
 
   const create = (grid) => {
     const cells = grid.cells.map((cell) => cellNode(grid, cell));
     const view = {
-      cells, state: make("span", { class: "hint", role: "status" }), bar: make("progress", { max: grid.cells.length, "aria-label": "Cells that are made" }),
-      cancel: button("Cancel", () => grids.cancel(grid)), save: button("Save as one picture", () => save(grid)),
-      remove: button("Delete", () => (confirm("Delete this grid? Its pictures stay in the gallery.") ? grids.remove(grid) : null), { class: "small quiet" }),
+      cells,
+      state: make("span", { class: "hint", role: "status" }),
+      bar: make("progress", { max: grid.cells.length, "aria-label": "Cells that are made" }),
+      cancel: button("Cancel", () => grids.cancel(grid)),
+      save: button("Save as one picture", () => save(grid)),
+      remove: button(
+        "Delete",
+        () => (confirm("Delete this grid? Its pictures stay in the gallery.") ? grids.remove(grid) : null),
+        { class: "small quiet" },
+      ),
     };
     const tables = (grid.axes[2]?.names ?? [null]).map((_, z) => tableNode(grid, z, cells));
-    view.node = make("section", { class: "grid", "data-id": grid.id }, make("h3", {}, grid.title || "(no prompt)"),
-      make("div", { class: "row" }, view.state, view.bar, view.cancel, view.save, view.remove), make("div", { class: "tables" }, tables));
+    view.node = make(
+      "section",
+      { class: "grid", "data-id": grid.id },
+      make("h3", {}, grid.title || "(no prompt)"),
+      make("div", { class: "row" }, view.state, view.bar, view.cancel, view.save, view.remove),
+      make("div", { class: "tables" }, tables),
+    );
     views.set(grid.id, view);
     return view;
   };
@@ -189,13 +264,16 @@ export const mount = async (element, context) => {
     view.image.hidden = !isDone || !view.url;
     if (!isDone || view.url || view.isAsked) return;
     view.isAsked = true;
-    collection.thumb(pictureOf(cell)).then((blob) => {
-      view.url = URL.createObjectURL(blob);
-      view.image.src = view.url;
-      view.image.hidden = false;
-    }, () => {
-      view.isAsked = false;
-    });
+    collection.thumb(pictureOf(cell)).then(
+      (blob) => {
+        view.url = URL.createObjectURL(blob);
+        view.image.src = view.url;
+        view.image.hidden = false;
+      },
+      () => {
+        view.isAsked = false;
+      },
+    );
   };
 
   const showGrid = (grid) => {

@@ -67,7 +67,8 @@ export class Grids {
     for (const grid of this.#grids.values()) {
       for (const cell of grid.cells) {
         const job = cell.job && !cell.state ? this.#jobs.get(cell.job) : null;
-        if (cell.job && !cell.state && (!job || isEnded(job))) this.#settle(cell, job ?? { state: "lost", error: "The job is not known any more." });
+        if (cell.job && !cell.state && (!job || isEnded(job)))
+          this.#settle(cell, job ?? { state: "lost", error: "The job is not known any more." });
       }
       if (grid.state === "running") this.#resume(grid);
     }
@@ -90,22 +91,44 @@ export class Grids {
   async start(body, chosen) {
     const base = { ...body, batch: 1 };
     // The same noise in all cells, unless seeds are an axis.
-    if (base.seed === undefined || base.seed === null || base.seed < 0) base.seed = crypto.getRandomValues(new Uint32Array(1))[0];
+    if (base.seed === undefined || base.seed === null || base.seed < 0)
+      base.seed = crypto.getRandomValues(new Uint32Array(1))[0];
     for (const { axis, values } of chosen) {
       const reason = axis.refusal?.(base, values);
       if (reason) throw new Error(`${axis.label}: ${reason}.`);
     }
     const id = `grid-${Date.now()}-${base.seed}`;
     const grid = {
-      id, time: Date.now(), state: "running", title: base.prompt ?? "",
-      axes: chosen.map(({ axis, values }) => ({ id: axis.id, label: axis.label, values, names: values.map((value) => nameOf(axis, value)) })),
-      cells: combinations(chosen.map(({ values }) => values.length)).map((at) => ({ at, job: null, state: null, error: null })),
+      id,
+      time: Date.now(),
+      state: "running",
+      title: base.prompt ?? "",
+      axes: chosen.map(({ axis, values }) => ({
+        id: axis.id,
+        label: axis.label,
+        values,
+        names: values.map((value) => nameOf(axis, value)),
+      })),
+      cells: combinations(chosen.map(({ values }) => values.length)).map((at) => ({
+        at,
+        job: null,
+        state: null,
+        error: null,
+      })),
     };
     this.#grids.set(id, grid);
     const old = this.all.filter(({ state }) => state !== "running").slice(MOST_GRIDS - 1);
     for (const each of old) this.#grids.delete(each.id);
-    await disk.put([["grids", grid], ["grids", { id: bodyId(id), body: base }]]);
-    await disk.remove(old.flatMap((each) => [["grids", each.id], ["grids", bodyId(each.id)]]));
+    await disk.put([
+      ["grids", grid],
+      ["grids", { id: bodyId(id), body: base }],
+    ]);
+    await disk.remove(
+      old.flatMap((each) => [
+        ["grids", each.id],
+        ["grids", bodyId(each.id)],
+      ]),
+    );
     this.#tell(grid);
     this.#resume(grid);
     return grid;
@@ -119,7 +142,8 @@ export class Grids {
   }
 
   async #broken(grid, error) {
-    for (const cell of grid.cells) if (!cell.job && !cell.state) Object.assign(cell, { state: "failed", error: error.message });
+    for (const cell of grid.cells)
+      if (!cell.job && !cell.state) Object.assign(cell, { state: "failed", error: error.message });
     await this.#save(grid);
   }
 
@@ -200,7 +224,8 @@ export class Grids {
   // Sends no more cells, and cancels those that are in line.
   async cancel(grid) {
     grid.state = "cancelled";
-    for (const cell of grid.cells) if (!cell.job && !cell.state) Object.assign(cell, { state: "cancelled", error: "not begun" });
+    for (const cell of grid.cells)
+      if (!cell.job && !cell.state) Object.assign(cell, { state: "cancelled", error: "not begun" });
     await this.#save(grid);
     const inLine = grid.cells.filter(({ job, state }) => job && !state);
     await Promise.all(inLine.map(({ job }) => this.#jobs.cancel(job).catch(() => {})));
@@ -211,7 +236,10 @@ export class Grids {
   async remove(grid) {
     if (grid.state === "running") await this.cancel(grid);
     this.#grids.delete(grid.id);
-    await disk.remove([["grids", grid.id], ["grids", bodyId(grid.id)]]);
+    await disk.remove([
+      ["grids", grid.id],
+      ["grids", bodyId(grid.id)],
+    ]);
     this.#tell(grid);
   }
 }

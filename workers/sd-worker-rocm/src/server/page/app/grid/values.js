@@ -75,7 +75,8 @@ export const numbers = (text, isWhole) => {
 export const chosen = (text, choices) =>
   parts(text).map((part) => {
     const found = choices.find((choice) => choice.toLowerCase() === part.toLowerCase());
-    if (found === undefined) throw new Error(`${part} is none of ${choices.slice(0, 8).join(", ")}${choices.length > 8 ? ", …" : ""}.`);
+    if (found === undefined)
+      throw new Error(`${part} is none of ${choices.slice(0, 8).join(", ")}${choices.length > 8 ? ", …" : ""}.`);
     return found;
   });
 

@@ -10,7 +10,8 @@ const ENDED = ["completed", "failed", "cancelled", "lost"];
 
 export const isEnded = ({ state }) => ENDED.includes(state);
 
-const LOST = "The server does not know this job any more: it was started anew without --queue-dir, or the job ended longer ago than jobs are kept.";
+const LOST =
+  "The server does not know this job any more: it was started anew without --queue-dir, or the job ended longer ago than jobs are kept.";
 
 export class Jobs {
   // Of the server, in the order in which they are worked on.

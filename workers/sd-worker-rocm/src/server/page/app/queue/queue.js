@@ -9,7 +9,12 @@ import { Signs } from "./signs.js";
 const ENDED_SHOWN = 20;
 
 const STATES = {
-  queued: "waits", running: "runs", completed: "finished", failed: "failed", cancelled: "cancelled", lost: "lost",
+  queued: "waits",
+  running: "runs",
+  completed: "finished",
+  failed: "failed",
+  cancelled: "cancelled",
+  lost: "lost",
 };
 
 // Seconds as people say them.
@@ -26,7 +31,11 @@ export const mount = async (element, context) => {
   const views = new Map();
   const failed = (error) => notice(error.message, { isError: true });
   const button = (label, run, attributes = {}) =>
-    make("button", { type: "button", class: "small", onclick: () => Promise.resolve(run()).catch(failed), ...attributes }, label);
+    make(
+      "button",
+      { type: "button", class: "small", onclick: () => Promise.resolve(run()).catch(failed), ...attributes },
+      label,
+    );
 
   const summary = make("p", { class: "hint", role: "status" });
   const list = make("ol", { class: "jobs" });
@@ -34,26 +43,59 @@ export const mount = async (element, context) => {
   const signs = new Signs(context, jobs);
   onEnd((job) => signs.ended(job));
   const cancelAll = button("Cancel all of mine", () => Promise.all(jobs.active.map(({ id }) => jobs.cancel(id))));
-  const clear = button("Clear what has ended", async () => {
-    for (const job of jobs.own.filter((each) => isEnded(each) && each.state !== "completed")) await jobs.forget(job.id).catch(() => {});
-  }, { class: "small quiet" });
+  const clear = button(
+    "Clear what has ended",
+    async () => {
+      for (const job of jobs.own.filter((each) => isEnded(each) && each.state !== "completed"))
+        await jobs.forget(job.id).catch(() => {});
+    },
+    { class: "small quiet" },
+  );
   element.replaceChildren(make("div", { class: "bar row" }, forever.node, signs.node, cancelAll, clear), summary, list);
 
   const create = (id) => {
     const view = {
-      state: make("strong"), prompt: make("span", { class: "prompt" }), facts: make("p", { class: "hint" }), error: make("p", { class: "error" }),
-      bar: make("progress", { max: 1, "aria-label": "Progress" }), preview: make("img", { alt: "preview", class: "preview" }),
+      state: make("strong"),
+      prompt: make("span", { class: "prompt" }),
+      facts: make("p", { class: "hint" }),
+      error: make("p", { class: "error" }),
+      bar: make("progress", { max: 1, "aria-label": "Progress" }),
+      preview: make("img", { alt: "preview", class: "preview" }),
       first: button("First", () => jobs.move(id, 0), { class: "small quiet", title: "To the front of the line" }),
       up: button("Up", () => jobs.move(id, placeOf(id) - 1), { class: "small quiet", "aria-label": "Up in line" }),
-      down: button("Down", () => jobs.move(id, placeOf(id) + 1), { class: "small quiet", "aria-label": "Down in line" }),
+      down: button("Down", () => jobs.move(id, placeOf(id) + 1), {
+        class: "small quiet",
+        "aria-label": "Down in line",
+      }),
       cancel: button("Cancel", () => jobs.cancel(id)),
       again: button("Send again", () => jobs.again(id)),
       remove: button("Remove", () => jobs.forget(id), { class: "small quiet" }),
       pictures: button("Pictures", () => context.open("gallery"), { class: "small quiet" }),
     };
-    view.node = make("li", { "data-id": id }, view.preview,
-      make("div", { class: "what" }, make("p", {}, view.state, " ", view.prompt), view.bar, view.facts, view.error,
-        make("div", { class: "row" }, view.cancel, view.first, view.up, view.down, view.again, view.remove, view.pictures)));
+    view.node = make(
+      "li",
+      { "data-id": id },
+      view.preview,
+      make(
+        "div",
+        { class: "what" },
+        make("p", {}, view.state, " ", view.prompt),
+        view.bar,
+        view.facts,
+        view.error,
+        make(
+          "div",
+          { class: "row" },
+          view.cancel,
+          view.first,
+          view.up,
+          view.down,
+          view.again,
+          view.remove,
+          view.pictures,
+        ),
+      ),
+    );
     views.set(id, view);
     return view;
   };
@@ -69,15 +111,21 @@ export const mount = async (element, context) => {
     const state = own && isEnded(own) ? own.state : (listed?.state ?? own.state);
     const isRunning = state === "running";
     return {
-      id, state, isMine: Boolean(own), isGrid: Boolean(own?.grid), model: listed?.model,
+      id,
+      state,
+      isMine: Boolean(own),
+      isGrid: Boolean(own?.grid),
+      model: listed?.model,
       prompt: listed?.prompt ?? own?.fields?.prompt ?? collection.get(`${id}-0`)?.prompt ?? "",
       position: listed?.position ?? 0,
-      step: Math.max(listed?.step ?? 0, followed?.step ?? 0), total: listed?.total || followed?.total || 0,
+      step: Math.max(listed?.step ?? 0, followed?.step ?? 0),
+      total: listed?.total || followed?.total || 0,
       secondsLeft: isRunning ? (listed?.seconds_left ?? followed?.secondsLeft ?? null) : null,
       preview: isRunning ? (followed?.preview ?? null) : null,
       error: own?.error ?? listed?.error?.message ?? (typeof listed?.error === "string" ? listed.error : null),
       isAgain: Boolean(own?.fields) && ["failed", "cancelled", "lost"].includes(state),
-      created: listed ? listed.created * 1000 : own.time, pictures: listed?.images?.length ?? 0,
+      created: listed ? listed.created * 1000 : own.time,
+      pictures: listed?.images?.length ?? 0,
     };
   };
 
@@ -118,7 +166,11 @@ export const mount = async (element, context) => {
     const unlisted = jobs.active.map(({ id }) => id).filter((id) => !active.includes(id));
     const all = new Set([...active, ...unlisted]);
     const ended = [...jobs.own.filter(isEnded).map(({ id }) => id), ...jobs.listed.filter(isEnded).map(({ id }) => id)];
-    const over = [...new Set(ended)].filter((id) => !all.has(id)).map(entry).sort((a, b) => b.created - a.created).slice(0, ENDED_SHOWN);
+    const over = [...new Set(ended)]
+      .filter((id) => !all.has(id))
+      .map(entry)
+      .sort((a, b) => b.created - a.created)
+      .slice(0, ENDED_SHOWN);
     const count = waiting().length;
     const nodes = [...[...all].map(entry), ...over].map((job) => showOne(job, count));
     for (const [id, { node }] of views) {
@@ -130,7 +182,9 @@ export const mount = async (element, context) => {
       if (list.childNodes[at] !== node) list.insertBefore(node, list.childNodes[at] ?? null);
     });
     const left = jobs.listed.reduce((sum, { seconds_left }) => sum + (seconds_left ?? 0), 0);
-    const told = active.length ? `${active.length} in line, ${jobs.active.length} of them from this browser${left ? `; the running one has ${duration(left)} left` : ""}.` : "Nothing waits or runs.";
+    const told = active.length
+      ? `${active.length} in line, ${jobs.active.length} of them from this browser${left ? `; the running one has ${duration(left)} left` : ""}.`
+      : "Nothing waits or runs.";
     summary.textContent = jobs.problem || told + keeping();
     summary.classList.toggle("error", Boolean(jobs.problem));
     cancelAll.disabled = jobs.active.length === 0;

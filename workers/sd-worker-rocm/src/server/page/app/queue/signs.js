@@ -28,7 +28,9 @@ export class Signs {
   async #set(isOn) {
     if (isOn && (await Notification.requestPermission()) !== "granted") {
       this.#box.checked = false;
-      notice("The browser does not let this page notify. It can be allowed in the browser's settings of this page.", { isError: true });
+      notice("The browser does not let this page notify. It can be allowed in the browser's settings of this page.", {
+        isError: true,
+      });
       return;
     }
     local.set(WANTED, isOn ? "yes" : null);
@@ -36,7 +38,9 @@ export class Signs {
 
   #show() {
     const active = this.#jobs.active;
-    const running = active.map(({ id }) => this.#backend.jobs.get(id)).filter((job) => job?.state === "running" && job.total);
+    const running = active
+      .map(({ id }) => this.#backend.jobs.get(id))
+      .filter((job) => job?.state === "running" && job.total);
     const [first] = running;
     const percent = first ? `${Math.floor((100 * first.step) / first.total)} % · ` : active.length ? "… · " : "";
     const more = first && active.length > 1 ? `(${active.length}) ` : "";
