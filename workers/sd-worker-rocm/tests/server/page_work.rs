@@ -306,4 +306,37 @@ fn values_are_read_as_people_write_them() {
         read(r#"parts('cat, "big, ""old"" dog" ,, a b')"#),
         json!(["cat", "big, \"old\" dog", "a b"])
     );
+
+    // What an axis changes in a request, and how its values are named.
+    let changed = browser.value(
+        "import(document.querySelector('script').src.replace('app.js', 'grid/axes.js')).then(({ axes, nameOf }) => {
+             const body = { prompt: 'a cat <lora:x:0.5>', loras: [{ path: 'y', strength: 1 }], controls: [{ weight: 1 }, {}], highres: {} };
+             const known = axes({ choices: null, models: ['a', 'b'], fields: body });
+             return [['lora:x', '0.25'], ['lora:y', '0.5'], ['controls:1', '0.3'], ['highres:scale', '1.5'],
+                     ['other', 'eta: 1'], ['size', '64x32'], ['model', 'B'], ['prompt_sr', 'cat, $& dog'], ['strength', '1']].map(([id, text]) => {
+                 const axis = known.find(each => each.id == id);
+                 const values = axis.read(text);
+                 const one = { ...body };
+                 axis.set(one, values.at(-1), values);
+                 const fields = Object.keys(one).filter(name => one[name] !== body[name]);
+                 const changes = Object.fromEntries(fields.map(name => [name, one[name]]));
+                 return axis.refusal?.(body, values) ?? [nameOf(axis, values.at(-1)), changes];
+             });
+         })",
+    );
+    let lora_y = json!([{"path": "y", "strength": 1}]);
+    assert_eq!(
+        changed,
+        json!([
+            ["x: 0.25", {"prompt": "a cat <lora:x:0.25>", "loras": lora_y}],
+            ["y: 0.5", {"loras": [{"path": "y", "strength": 0.5}]}],
+            ["ControlNet 2: weight: 0.3", {"controls": [{"weight": 1}, {"weight": 0.3}]}],
+            ["Highres fix: scale: 1.5", {"highres": {"scale": 1.5}}],
+            ["eta: 1", {"eta": 1}],
+            ["64 × 32", {"width": 64, "height": 32}],
+            ["Model: b", {"model": "b"}],
+            ["$& dog", {"prompt": "a $& dog <lora:x:0.5>"}],
+            "strength needs a picture to start from",
+        ])
+    );
 }

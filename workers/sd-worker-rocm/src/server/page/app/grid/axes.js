@@ -79,14 +79,27 @@ const loraStrength = (name) => ({
   },
 });
 
-const controlWeight = (at) => ({
-  id: `control:${at}`,
-  label: `ControlNet ${at + 1}: weight`,
+// A number of one of the units of a request: its ControlNets, its IP-Adapters.
+const unit = (list, what, field) => (_, at) => ({
+  id: `${list}:${at}`,
+  label: `${what} ${at + 1}: ${field}`,
   hint: "0.5-1 (+0.25)",
   read: (text) => numbers(text, false),
-  refusal: (body) => (body.controls?.[at] ? null : `the request has no ControlNet ${at + 1} any more`),
+  refusal: (body) => (body[list]?.[at] ? null : `the request has no ${what} ${at + 1} any more`),
   set: (body, value) => {
-    body.controls = body.controls.map((control, i) => (i === at ? { ...control, weight: value } : control));
+    body[list] = body[list].map((each, i) => (i === at ? { ...each, [field]: value } : each));
+  },
+});
+
+// A number of the second pass.
+const highres = (field, label, isWhole = false) => ({
+  id: `highres:${field}`,
+  label: `Highres fix: ${label}`,
+  hint: isWhole ? "10-30 (+10)" : "0.3-0.7 (+0.2)",
+  read: (text) => numbers(text, isWhole),
+  refusal: (body) => (body.highres ? null : "the request has no highres fix any more"),
+  set: (body, value) => {
+    body.highres = { ...body.highres, [field]: value };
   },
 });
 
@@ -130,7 +143,12 @@ export const axes = ({ choices, models, fields }) => [
   number("height", "Height", { isWhole: true, hint: "512-768 (+64)" }),
   ...(models?.length > 1 ? [choice("model", "Model", models)] : []),
   ...lorasOf(fields).map(loraStrength),
-  ...(fields.controls ?? []).map((_, at) => controlWeight(at)),
+  ...(fields.controls ?? []).map(unit("controls", "ControlNet", "weight")),
+  ...(fields.ip_adapters ?? []).map(unit("ip_adapters", "IP-Adapter", "strength")),
+  ...(fields.highres
+    ? [highres("scale", "scale"), highres("strength", "strength"), highres("steps", "steps", true)]
+    : []),
+  number("variation", "Variation", { hint: "0-0.4 (+0.1)" }),
   number("clip_skip", "CLIP layers left out", { isWhole: true, hint: "0-2" }),
   number("eta", "Noise added (eta)", { hint: "0-1 (+0.5)" }),
   number("guidance_rescale", "Guidance rescale", { hint: "0-1 (+0.25)" }),
