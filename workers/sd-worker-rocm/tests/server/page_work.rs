@@ -340,3 +340,57 @@ fn values_are_read_as_people_write_them() {
         ])
     );
 }
+
+#[test]
+#[ignore = "needs chromium and chromedriver"]
+fn generating_for_ever_ends_when_told() {
+    let server = Server::start();
+    let browser = Browser::start();
+    browser.visit(&server);
+    browser.run(
+        "window.told = [];
+         window.Notification = class extends EventTarget {
+             static permission = 'granted';
+             static requestPermission = async () => 'granted';
+             constructor(title) { super(); window.told.push(title); }
+         };
+         Object.defineProperty(document, 'hidden', { value: true });",
+    );
+    send(&browser, "a cat", "2");
+    browser.click("#tab-queue");
+    browser.click("#notify");
+    browser.click("#forever");
+    browser.wait_for("document.querySelectorAll('.jobs .completed').length >= 4");
+    browser.wait_for("window.told[0] == 'The pictures are done'");
+    browser.click("#forever");
+    let start = Instant::now();
+    let mut made = 0;
+    // Nothing comes any more: the same number twice, a while apart.
+    loop {
+        let now = server.queue.jobs().len();
+        if now == made {
+            break;
+        }
+        made = now;
+        assert!(start.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    // Each with a seed of its own.
+    let outcomes = server
+        .queue
+        .jobs()
+        .into_iter()
+        .filter_map(|job| job.outcome);
+    let seeds: Vec<u64> = outcomes.map(|outcome| outcome.pictures[0].seed).collect();
+    let different: std::collections::HashSet<_> = seeds.iter().collect();
+    assert_eq!(different.len(), seeds.len());
+
+    // A failure ends it.
+    browser.click("#tab-text");
+    browser.fill("#prompt", "words");
+    browser.click("#tab-queue");
+    browser.click("#forever");
+    browser.wait_for("!document.querySelector('#forever').checked");
+    browser.wait_for("document.querySelector('#notices').textContent.includes('has stopped')");
+    browser.wait_for("window.told.includes('A job has failed')");
+}
