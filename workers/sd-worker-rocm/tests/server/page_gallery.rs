@@ -265,8 +265,8 @@ fn videos_play_and_give_a_frame() {
              const recorder = new MediaRecorder(canvas.captureStream(30), { mimeType: 'video/webm' });
              recorder.ondataavailable = event => parts.push(event.data);
              context.fillStyle = 'rgb(0, 200, 0)';
-             recorder.start();
-             for (let i = 0; i < 10; i++) {
+             recorder.start(50);
+             for (let i = 0; i < 10 || !parts.some(({ size }) => size); i++) {
                  context.fillRect(0, 0, 64, 64);
                  await new Promise(resolve => setTimeout(resolve, 30));
              }
@@ -280,7 +280,7 @@ fn videos_play_and_give_a_frame() {
     browser.click("#tab-gallery");
     browser.choose("#pane-gallery .bar select", "videos");
     browser.click("#gallery figure.video .open");
-    browser.wait_for("document.querySelector('.viewer[open] video')?.currentTime > 0");
+    browser.wait_for("document.querySelector('.viewer[open] video')?.readyState >= 2");
     let played = browser.value(
         "(({ loop, controls }) => [loop, controls])(document.querySelector('.viewer video'))",
     );

@@ -218,6 +218,11 @@ impl Server {
 
     /// A server whose jobs are in a folder.
     pub fn keeping(folder: &Path, queue: QueueOptions) -> Self {
+        Self::keeping_at(folder, queue, 0)
+    }
+
+    /// The same at a port, 0 any.
+    pub fn keeping_at(folder: &Path, queue: QueueOptions, port: u16) -> Self {
         let steps = Arc::<AtomicUsize>::default();
         let painter = Painter {
             steps: steps.clone(),
@@ -228,7 +233,7 @@ impl Server {
             queue,
             steps,
             ServerOptions::default(),
-            listen(),
+            ListenOptions { port, ..listen() },
             Some(folder.to_path_buf()),
         )
     }

@@ -2,6 +2,14 @@
 import { events, get, ServerError } from "./server.js";
 
 const AGAIN_MS = 1000;
+// How often a job that waits is asked after: for each job before it, and at most.
+const NEXT_MS = 50;
+const WAITING_MS = 300;
+const MOST_MS = 3000;
+// Browsers open six connections to a server, all tabs together: only jobs that run are listened to, and these at most.
+const MOST_STREAMS = 2;
+let streams = 0;
+
 export const FINAL = ["completed", "failed", "cancelled"];
 
 const wait = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
@@ -50,13 +58,16 @@ export const describe = (job, told) => {
 
 const address = (id) => `v1/jobs/${encodeURIComponent(id)}`;
 
-// Listens until the job has ended. A server that does not answer is asked again; `problem(text)` hears of it.
+// Follows a job to its end. A server that does not answer is asked again; `problem(text)` hears of it.
 export const follow = async (job, { changed, problem }) => {
   while (!FINAL.includes(job.state)) {
     try {
-      await listen(job, changed, problem);
       describe(job, await get(address(job.id)));
       problem("");
+      changed(job);
+      if (job.state === "queued") await wait(Math.min(MOST_MS, job.position * WAITING_MS || NEXT_MS));
+      else if (job.state === "running" && streams < MOST_STREAMS) await listen(job, changed, problem);
+      else if (job.state === "running") await wait(WAITING_MS);
     } catch (error) {
       if (!(error instanceof ServerError)) throw error;
       if (error.status === 404) {
@@ -75,6 +86,15 @@ export const follow = async (job, { changed, problem }) => {
 };
 
 const listen = async (job, changed, problem) => {
+  streams += 1;
+  try {
+    await read(job, changed, problem);
+  } finally {
+    streams -= 1;
+  }
+};
+
+const read = async (job, changed, problem) => {
   let begun = null;
   for await (const { name, data } of events(`${address(job.id)}/stream`)) {
     problem("");

@@ -105,7 +105,7 @@ export const mount = async (element, context) => {
 
   const create = (picture) => {
     const { id } = picture;
-    const image = make("img", { alt: picture.prompt || "picture without prompt", loading: "lazy" });
+    const image = make("img", { alt: "", loading: "lazy" });
     const box = make("input", {
       type: "checkbox",
       "aria-label": "Choose this picture",
@@ -123,6 +123,7 @@ export const mount = async (element, context) => {
       {
         type: "button",
         class: "open",
+        "aria-label": `Open: ${picture.prompt || "a picture without prompt"}`,
         title: picture.prompt,
         onclick: () =>
           viewer.open(

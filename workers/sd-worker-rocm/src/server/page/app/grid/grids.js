@@ -50,7 +50,10 @@ export const readAxes = (rows, known, error) => {
 
 export class Grids {
   #grids = new Map();
+  // Of a grid, what is called when one of its jobs has ended.
   #running = new Map();
+  // The grids that this tab works on.
+  #held = new Set();
   #context;
   #jobs;
   #changed = new Set();
@@ -59,18 +62,47 @@ export class Grids {
     this.#context = context;
     this.#jobs = jobs;
     onEnd((job) => job.grid && this.#ended(job).catch((error) => notice(error.message, { isError: true })));
+    disk.onForeignChange((names) => names.includes("grids") && this.#readForeign());
   }
 
   async open() {
-    const records = await disk.all("grids");
-    this.#grids = new Map(records.filter(({ cells }) => cells).map((grid) => [grid.id, grid]));
-    for (const grid of this.#grids.values()) {
-      for (const cell of grid.cells) {
-        const job = cell.job && !cell.state ? this.#jobs.get(cell.job) : null;
-        if (cell.job && !cell.state && (!job || isEnded(job)))
-          this.#settle(cell, job ?? { state: "lost", error: "The job is not known any more." });
-      }
+    for (const grid of (await disk.all("grids")).filter(({ cells }) => cells)) {
+      this.#grids.set(grid.id, grid);
       if (grid.state === "running") this.#resume(grid);
+      else this.#settleEnded(grid);
+    }
+  }
+
+  // What other tabs have done: the one that works on a grid writes its cells, the others only that it is to end.
+  async #readForeign() {
+    const records = (await disk.all("grids")).filter(({ cells }) => cells);
+    const there = new Set(records.map(({ id }) => id));
+    for (const record of records) {
+      const known = this.#grids.get(record.id);
+      if (!known) {
+        this.#grids.set(record.id, record);
+        if (record.state === "running") this.#resume(record);
+      } else if (!this.#held.has(record.id)) this.#adopt(known, record);
+      else if (record.isUnwanted && known.state === "running") await this.cancel(known);
+    }
+    for (const grid of this.all.filter(({ id }) => !there.has(id))) {
+      if (this.#held.has(grid.id)) await this.cancel(grid);
+      this.#grids.delete(grid.id);
+    }
+    this.#tell(null);
+  }
+
+  #adopt(grid, { state, cells }) {
+    grid.state = state;
+    grid.cells.forEach((cell, at) => Object.assign(cell, cells[at]));
+  }
+
+  // Cells whose jobs ended while nobody looked.
+  #settleEnded(grid) {
+    for (const cell of grid.cells.filter(({ job, state }) => job && !state)) {
+      const job = this.#jobs.get(cell.job);
+      if (!job) this.#settle(cell, { state: "lost", error: "The job is not known any more." });
+      else if (isEnded(job)) this.#settle(cell, job);
     }
   }
 
@@ -134,11 +166,24 @@ export class Grids {
     return grid;
   }
 
-  // Goes on with a grid, in one tab at a time where the browser can tell tabs apart.
+  // Goes on with a grid, in one tab at a time where the browser can tell tabs apart: the next one when that is closed.
   #resume(grid) {
-    const run = () => this.#run(grid).catch((error) => this.#broken(grid, error));
-    if (!navigator.locks) return void run();
-    navigator.locks.request(grid.id, { ifAvailable: true }, (lock) => (lock ? run() : null));
+    const run = async () => {
+      const fresh = await disk.get("grids", grid.id);
+      if (fresh?.state !== "running") return;
+      this.#held.add(grid.id);
+      this.#adopt(grid, fresh);
+      try {
+        this.#settleEnded(grid);
+        await this.#run(grid);
+      } catch (error) {
+        await this.#broken(grid, error);
+      } finally {
+        this.#held.delete(grid.id);
+      }
+    };
+    const done = navigator.locks ? navigator.locks.request(grid.id, run) : run();
+    done.catch((error) => notice(error.message, { isError: true }));
   }
 
   async #broken(grid, error) {
@@ -207,7 +252,9 @@ export class Grids {
 
   async #ended(job) {
     const grid = this.#grids.get(job.grid);
-    const cell = grid?.cells.find((each) => each.job === job.id && !each.state);
+    if (grid?.state === "running" && !this.#held.has(grid.id)) return;
+    // One that was cancelled with its server may have gone on with the next.
+    const cell = grid?.cells.find((each) => each.job === job.id && each.state !== "completed");
     if (!cell) return;
     this.#settle(cell, job);
     await this.#save(grid);
@@ -223,6 +270,8 @@ export class Grids {
 
   // Sends no more cells, and cancels those that are in line.
   async cancel(grid) {
+    // The tab that works on it hears of it.
+    if (!this.#held.has(grid.id)) return disk.change("grids", grid.id, { isUnwanted: true });
     grid.state = "cancelled";
     for (const cell of grid.cells)
       if (!cell.job && !cell.state) Object.assign(cell, { state: "cancelled", error: "not begun" });

@@ -146,6 +146,7 @@ export class Jobs {
   async #asked() {
     // A job that is submitted meanwhile may not be in the answer.
     const before = new Set(this.active.map(({ id }) => id));
+    const ended = new Set(this.own.filter(isEnded).map(({ id }) => id));
     try {
       const { jobs, kept } = await this.#backend.get("v1/jobs");
       this.problem = "";
@@ -162,8 +163,17 @@ export class Jobs {
       if (job && job.state !== state) await this.#change(id, { state: job.state, error: job.error?.message ?? null });
       else if (!job && before.has(id)) await this.#change(id, { state: "lost", error: LOST });
     }
+    // A server that was stopped says that its jobs are cancelled; they go on with the next one, if it keeps them.
+    for (const job of this.listed.filter(({ id, state }) => ended.has(id) && !isEnded({ state })))
+      await this.#reopen(job);
     this.#tell();
     this.#callbacks.listed(this.listed);
+  }
+
+  async #reopen({ id, state }) {
+    await this.#change(id, { state, error: null });
+    this.#backend.jobs.delete(id);
+    this.#backend.follow(id, this.#own.get(id).fields ?? {});
   }
 
   async cancel(id) {
