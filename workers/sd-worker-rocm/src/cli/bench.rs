@@ -143,7 +143,10 @@ impl BenchArgs {
                     kernels: loaded_kernels(pipeline.device()),
                 });
                 let measured = Measured::of(&runs);
-                let without_graphs = pipeline.without_graphs();
+                let without_graphs = match measured.graphs {
+                    0 => pipeline.without_graphs(),
+                    _ => None,
+                };
                 match self.json {
                     true => {
                         let json = json!({

@@ -190,6 +190,11 @@ impl Rows {
         }
     }
 
+    /// Whether an evaluation can be repeated with them.
+    pub fn are_complete(&self) -> bool {
+        self.complete.get()
+    }
+
     /// Fills the rows for a level.
     ///
     /// # Errors

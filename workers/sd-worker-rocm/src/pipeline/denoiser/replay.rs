@@ -17,7 +17,7 @@ use candle_core::rocm_backend::candle_rocm::config::Verify;
 use candle_core::rocm_backend::candle_rocm::{Capture, Device as Rocm, Graph};
 use candle_core::{DType, Device, Result, Tensor};
 use std::cell::RefCell;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use worker::graphs::{make_room, GraphUse, Graphs, Refusal, Tries};
 
@@ -52,6 +52,8 @@ struct State {
     never: Option<&'static str>,
     /// What was found to compute what its launches do.
     right: HashSet<Kind>,
+    /// What could not be recorded, and why: it is not tried again.
+    failed: HashMap<Kind, String>,
     counts: Counts,
     /// Why the last evaluation that was not recorded was not.
     launched: Option<String>,
@@ -202,10 +204,14 @@ impl Replayed {
         if let Some(why) = self.recordings.off() {
             return Err(why);
         }
-        Ok(Kind {
+        let kind = Kind {
             latents: x.dims().to_vec(),
             course: self.evaluation.course(part)?,
-        })
+        };
+        match self.recordings.state().failed.get(&kind) {
+            Some(why) => Err(why.clone()),
+            None => Ok(kind),
+        }
     }
 
     /// Enqueues an evaluation launch by launch.
@@ -229,8 +235,8 @@ impl Replayed {
             }
             Stage::Launches(why) => return self.launch(x, level, part, why.clone()),
             Stage::Seen(_) if part.step + 1 >= part.steps => {
-                // Of the last step nothing is repeated.
-                return self.evaluation.evaluate(x, &Level::new(*level), part);
+                let why = "no step is left that would repeat it";
+                return self.launch(x, level, part, why.to_string());
             }
             Stage::Seen(seen) => seen,
         };
@@ -271,10 +277,14 @@ impl Replayed {
             }
             Err(refusal) => {
                 let why = told(&refusal);
+                if let Refusal::Failed(_) = &refusal {
+                    state.failed.insert(present.kind.clone(), why.clone());
+                }
                 (state.graphs).refused(refusal, &mut present.tries, x.device());
                 state.launched = Some(why.clone());
                 drop(state);
-                if !present.tries.go_on() {
+                let lost = matches!(&present.stage, Stage::Seen(seen) if !seen.rows.are_complete());
+                if lost || !present.tries.go_on() {
                     present.stage = Stage::Launches(why);
                 }
                 match expected {
