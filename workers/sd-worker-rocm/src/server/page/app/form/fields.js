@@ -96,8 +96,8 @@ export const SECTIONS = [
     title: "Highres fix",
     param: "highres",
     when: (c) => takes(c).highres,
-    // The section has a switch: without it nothing of it is asked for.
-    isSwitched: true,
+    // A section with a switch: without it nothing of it is asked for.
+    initial: () => ({ scale: 2 }),
     rows: [
       { name: "highres.scale", label: "Scale", kind: "number", min: 1, max: 8, step: 0.05, usual: () => 2, slider: { max: 4 } },
       { name: "highres.width", label: "Width", ...side, placeholder: "by scale" },
@@ -117,6 +117,18 @@ export const SECTIONS = [
       { name: "highres.seed", label: "Seed", kind: "number", min: 0, step: 1, placeholder: "the first pass's" },
       { name: "highres.prompt", label: "Prompt", kind: "text", placeholder: "the first pass's" },
       { name: "highres.negative_prompt", label: "Negative prompt", kind: "text", placeholder: "the first pass's" },
+    ],
+  },
+  {
+    title: "Faces",
+    param: "restore_faces",
+    when: (c) => c.face_restorers?.length > 0,
+    initial: (c) => ({ model: c.face_restorers[0] }),
+    rows: [
+      { name: "restore_faces.model", label: "Network", kind: "choice", options: (c) => c.face_restorers, usual: () => null },
+      { name: "restore_faces.visibility", label: "Visibility", ...share, usual: () => 1 },
+      { name: "restore_faces.weight", label: "Fidelity", ...share, placeholder: "CodeFormer's" },
+      { name: "restore_faces.only_center", label: "Only the face in the middle", kind: "flag" },
     ],
   },
   {

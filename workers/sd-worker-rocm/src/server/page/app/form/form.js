@@ -64,18 +64,18 @@ export class Form {
     $("form").dataset.pane = pane;
   }
 
-  #section({ title, param, rows, isSwitched }, nodes) {
-    const { request } = this.#context;
+  #section({ title, param, rows, initial }, nodes) {
+    const { backend, request } = this.#context;
     const error = make("p", { class: "error", hidden: true, role: "alert" });
     const count = make("span", { class: "hint" });
     const names = [...new Set(rows.map(({ name }) => name.split(".")[0]))];
     const details = make("details", { class: "group" }, make("summary", {}, title, " ", count));
     const body = make("div", { class: "rows" }, nodes);
     let control = null;
-    if (isSwitched) {
+    if (initial) {
       control = make("input", { type: "checkbox", id: `switch-${param}` });
       control.addEventListener("change", () => {
-        request.update({ [param]: control.checked ? { scale: 2 } : null });
+        request.update({ [param]: control.checked ? initial(backend.choices) : null });
       });
       details.append(make("div", { class: "field flag" }, control, make("label", { for: control.id }, `Use ${title.toLowerCase()}`)));
     }
