@@ -73,7 +73,11 @@ const context = {
   sendTo: (picture, where) => sender.send(picture, where),
   canSend: (where) => sender.has(where),
   addPlace: (where, take) => sender.add(where, take),
-  generate: () => run.generate(),
+  generate: () => {
+    // What was refused before says nothing of this request.
+    form.clear();
+    return run.generate();
+  },
   open: (pane) => tabs.open(pane),
   openForm: () => tabs.open(formPane),
 };
@@ -184,7 +188,7 @@ backend.subscribe("job", () => {
 
 $("form").addEventListener("submit", (event) => {
   event.preventDefault();
-  run.generate();
+  context.generate();
 });
 const reset = () => {
   const { prompt, negative_prompt, model } = request.fields;
