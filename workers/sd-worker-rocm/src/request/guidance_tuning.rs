@@ -36,6 +36,11 @@ pub struct GuidanceTuning {
     #[arg(long, value_name = "X")]
     pub guidance_agreement: Option<f64>,
 
+    /// Most length of a guided prediction, in lengths of the prompt's own (Z-Image's cfg_normalization); 0 leaves out
+    /// what Lumina 2 and Qwen-Image do to lengths by themselves.
+    #[arg(long, value_name = "X")]
+    pub guidance_norm: Option<f64>,
+
     /// CFG-Zero*, for flow models: scales the negative prompt's prediction to the prompt's.
     #[arg(long)]
     pub cfg_zero: bool,
@@ -220,6 +225,7 @@ impl GuidanceTuning {
             ("guidance_end", self.guidance_end, share.clone()),
             ("guidance_agreement", self.guidance_agreement, share.clone()),
             ("guidance_min_sigma", self.guidance_min_sigma, 0.0..=1e4),
+            ("guidance_norm", self.guidance_norm, 0.0..=100.0),
             ("apg_eta", self.apg_eta, share.clone()),
             ("apg_norm", self.apg_norm, 0.0..=1e6),
             ("apg_momentum", self.apg_momentum, -1.0..=1.0),
@@ -276,6 +282,7 @@ impl GuidanceTuning {
             ("Guidance end", self.guidance_end),
             ("Guidance agreement", self.guidance_agreement),
             ("NGMS", self.guidance_min_sigma),
+            ("Guidance norm", self.guidance_norm),
             ("APG eta", self.apg_eta),
             ("APG norm", self.apg_norm),
             ("APG momentum", self.apg_momentum),
@@ -330,6 +337,7 @@ mod tests {
         for (json, field) in [
             (r#"{"guidance_start": 2}"#, "guidance_start"),
             (r#"{"guidance_schedule": [3, -1]}"#, "guidance_schedule"),
+            (r#"{"guidance_norm": -1}"#, "guidance_norm"),
             (r#"{"apg_momentum": -3}"#, "apg_momentum"),
             (r#"{"cfg_zero": true, "apg_norm": 1}"#, "apg_eta"),
             (r#"{"mimic_percentile": 0}"#, "mimic_percentile"),

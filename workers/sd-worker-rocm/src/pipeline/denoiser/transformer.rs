@@ -9,6 +9,7 @@ use crate::pipeline::families::{Evaluation, Inputs, Network, TransformerFamily};
 use crate::pipeline::module::Module;
 use crate::pipeline::text::Encoded;
 use crate::request::{ImageRequest, Perturbation};
+use crate::sampling::guidance::Length;
 use crate::sampling::Guidance;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
@@ -93,7 +94,11 @@ impl TransformerDenoiser {
         let late = late.and_then(|video| video.late_guidance);
         let guidance = Guidance {
             form: request.tuning.guidance.form(),
-            length: self.family.guidance_length(),
+            length: match request.tuning.guidance.guidance_norm {
+                None => self.family.guidance_length(),
+                Some(0.0) => Length::Free,
+                Some(most) => Length::AtMost(most),
+            },
             scale: late.unwrap_or_else(|| self.family.guidance_scale(request)),
             rescale: request.guidance_rescale,
         };

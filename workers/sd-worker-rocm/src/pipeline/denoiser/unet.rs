@@ -88,7 +88,10 @@ impl UNetDenoiser {
     pub fn guidance(&self, request: &ImageRequest) -> Option<Guidance> {
         let guidance = Guidance {
             form: request.tuning.guidance.form(),
-            length: Length::Free,
+            length: match request.tuning.guidance.guidance_norm {
+                None | Some(0.0) => Length::Free,
+                Some(most) => Length::AtMost(most),
+            },
             scale: request.guidance,
             rescale: request.guidance_rescale,
         };

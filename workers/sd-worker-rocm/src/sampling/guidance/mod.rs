@@ -21,7 +21,7 @@ pub struct Guidance {
 }
 
 /// Which vectors of a guided prediction keep the length that they have in the prompt's own prediction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub enum Length {
     /// None.
     #[default]
@@ -30,6 +30,8 @@ pub enum Length {
     Rows,
     /// All channels of patches of 2x2 latents, as Qwen-Image's has it.
     Patches,
+    /// Whole pictures, which may have up to so many times the length, as Z-Image's has it.
+    AtMost(f64),
 }
 
 impl Length {
@@ -38,6 +40,11 @@ impl Length {
         let squares = match self {
             Self::Free => return Ok(None),
             Self::Rows => x.sqr()?.sum_keepdim(D::Minus1)?,
+            Self::AtMost(_) => {
+                let mut shape = vec![1; x.rank()];
+                shape[0] = x.dim(0)?;
+                x.sqr()?.flatten_from(1)?.sum_keepdim(1)?.reshape(shape)?
+            }
             Self::Patches => {
                 let (_, _, height, width) = x.dims4()?;
                 let patches = (x.sqr()?.sum_keepdim(1)?.avg_pool2d(2)? * 4.0)?;
@@ -67,7 +74,13 @@ impl Guidance {
     ) -> Result<Tensor> {
         let guided = self.form.combine(negative, positive, self.scale, memory)?;
         match (self.length.of(positive)?, self.length.of(&guided)?) {
-            (Some(own), Some(now)) => guided.broadcast_mul(&(own / now)?),
+            (Some(own), Some(now)) => {
+                let factor = (own / now)?;
+                guided.broadcast_mul(&match self.length {
+                    Length::AtMost(most) => (factor * most)?.minimum(1.0)?,
+                    _ => factor,
+                })
+            }
             _ => Ok(guided),
         }
     }
