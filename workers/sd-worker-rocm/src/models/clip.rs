@@ -1,7 +1,7 @@
 //! The text towers of CLIP and OpenCLIP.
 
 use super::attention::attention;
-use super::config::within;
+use super::config::{check_heads, within};
 use super::layers::{layer_norm, linear};
 use crate::models::layers::Linear;
 use crate::models::VarBuilder;
@@ -78,13 +78,7 @@ impl ClipConfig {
             ],
             1 << 20,
         )?;
-        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            return Err(format!(
-                "{} heads do not divide hidden_size {}",
-                self.num_attention_heads, self.hidden_size
-            ));
-        }
-        Ok(())
+        check_heads(self.hidden_size, self.num_attention_heads)
     }
 }
 

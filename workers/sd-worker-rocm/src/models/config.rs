@@ -43,6 +43,32 @@ pub fn within(sizes: &[(&str, usize)], limit: usize) -> Result<(), String> {
     }
 }
 
+/// Checks that heads divide a width; there must be some.
+///
+/// # Errors
+/// If they do not.
+pub fn check_heads(hidden_size: usize, heads: usize) -> Result<(), String> {
+    match hidden_size.is_multiple_of(heads) {
+        true => Ok(()),
+        false => Err(format!(
+            "{heads} heads do not divide hidden_size {hidden_size}"
+        )),
+    }
+}
+
+/// Checks how pictures in three colours are cut into patches.
+///
+/// # Errors
+/// If there would be none, or there are other channels.
+pub fn check_patches(image: usize, patch: usize, channels: usize) -> Result<(), String> {
+    match patch <= image && channels == 3 {
+        true => Ok(()),
+        false => Err(format!(
+            "patches of {patch} pixels in pictures of {image} with {channels} channels are not possible"
+        )),
+    }
+}
+
 /// Checks that the channels of a head are turned by `N` coordinates, an even number of them by each.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! SigLIP's view of pictures.
 
 use super::clip::{Activation, ClipConfig, Layer};
-use super::config::within;
+use super::config::{check_heads, check_patches, within};
 use super::layers::{conv, layer_norm, pixels_as_rows};
 use super::VarBuilder;
 use candle_core::{Module, Result, Tensor};
@@ -63,18 +63,8 @@ impl SiglipConfig {
             ],
             1 << 14,
         )?;
-        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
-            return Err(format!(
-                "{} heads do not divide hidden_size {}",
-                self.num_attention_heads, self.hidden_size
-            ));
-        }
-        if self.patch_size > self.image_size || self.num_channels != 3 {
-            return Err(format!(
-                "patches of {} pixels in pictures of {} with {} channels are not possible",
-                self.patch_size, self.image_size, self.num_channels
-            ));
-        }
+        check_heads(self.hidden_size, self.num_attention_heads)?;
+        check_patches(self.image_size, self.patch_size, self.num_channels)?;
         if self.hidden_act != "gelu_pytorch_tanh" {
             return Err(format!(
                 "hidden_act {:?} is not implemented; there is gelu_pytorch_tanh",
