@@ -11,6 +11,7 @@ use crate::models::siglip::{Siglip, SiglipConfig};
 use crate::models::VarBuilder;
 use crate::request::{BlockStrengths, ImageRequest, IpAdapter};
 use crate::weights::folder::Folder;
+use crate::weights::Weights;
 use candle_core::{DType, Device, Module as _, Result as CandleResult, Tensor};
 use image::RgbImage;
 use serde::Deserialize;
@@ -111,21 +112,40 @@ pub(super) struct Redux {
 }
 
 impl Redux {
-    /// Opens a folder as diffusers writes it, with `image_encoder`, `image_embedder` and `feature_extractor`.
-    fn open(path: &Path, dtype: DType, device: &Device, offload: bool) -> Result<Self> {
-        let folder = Folder::Disk(path.to_path_buf());
-        let tower = folder.part("image_encoder");
-        if !path.is_dir() || !tower.exists() {
-            return Err(Error::BadModel {
-                path: path.to_path_buf(),
-                reason: "FLUX.1 takes the folder of Redux as an IP-Adapter, with image_encoder and image_embedder in it"
+    /// Opens a folder as diffusers writes it, with `image_encoder`, `image_embedder` and `feature_extractor`; or a file of
+    /// the two layers, whose SigLIP is `encoder`, a folder, or `image_encoder` beside the file.
+    fn open(
+        path: &Path,
+        encoder: Option<&Path>,
+        (dtype, device, offload): (DType, &Device, bool),
+    ) -> Result<Self> {
+        let bad = |reason: String| Error::BadModel {
+            path: path.to_path_buf(),
+            reason,
+        };
+        let (folder, part, name) = match path.is_dir() {
+            true => (
+                path.to_path_buf(),
+                "image_encoder",
+                "feature_extractor/preprocessor_config.json",
+            ),
+            false => (
+                encoder.map_or_else(|| path.with_file_name("image_encoder"), Path::to_path_buf),
+                "",
+                "preprocessor_config.json",
+            ),
+        };
+        let folder = Folder::Disk(folder);
+        let tower = folder.part(part);
+        if !tower.exists() {
+            return Err(bad(
+                "FLUX.1 takes Redux as an IP-Adapter: its folder, with image_encoder and image_embedder in it, or its file with SigLIP's folder beside it as image_encoder or by --image-encoder"
                     .to_string(),
-            });
+            ));
         }
         let config: SiglipConfig = tower.config()?;
         config.check().map_err(|e| tower.bad_config(e))?;
         let pixels = config.image_size;
-        let name = "feature_extractor/preprocessor_config.json";
         let pictures: Pictures = match folder.contains(name) {
             true => folder.json(name)?,
             false => Pictures::default(),
@@ -134,13 +154,24 @@ impl Redux {
             path: folder.path(name),
             reason,
         })?;
-        let embedder = folder.part("image_embedder");
-        let EmbedderConfig {
-            redux_dim: seen,
-            txt_in_features: text,
-        } = embedder.config()?;
+        let (layers, seen, text) = match path.is_dir() {
+            true => {
+                let embedder = folder.part("image_embedder");
+                let config: EmbedderConfig = embedder.config()?;
+                let weights = embedder.weights()?;
+                (weights, config.redux_dim, config.txt_in_features)
+            }
+            false => {
+                let weights = Weights::open(path)?;
+                let shape = weights.shape("redux_up.weight");
+                let Some(&[rows, seen]) = shape.as_deref() else {
+                    return Err(bad("this is not a file of Redux".to_string()));
+                };
+                (weights, seen, rows / 3)
+            }
+        };
         if seen != config.hidden_size || !(1..=WIDEST).contains(&text) {
-            return Err(embedder.bad_config(format!(
+            return Err(bad(format!(
                 "redux_dim {seen} and txt_in_features {text} do not fit an image encoder of width {}",
                 config.hidden_size
             )));
@@ -163,7 +194,7 @@ impl Redux {
         let of_tower = move |vb: VarBuilder| Siglip::new(vb, &config);
         Ok(Self {
             tower: Module::new("Redux", weights, dtype, device, offload, of_tower)?,
-            embedder: Module::new("Redux", embedder.weights()?, dtype, device, offload, build)?,
+            embedder: Module::new("Redux", layers, dtype, device, offload, build)?,
             pictures,
             pixels,
             device: device.clone(),
@@ -215,12 +246,18 @@ impl Shelf {
         }
     }
 
-    /// The one of a folder, loaded if it is not yet.
-    fn get(&mut self, path: &Path, device: &Device, offload: bool) -> Result<&mut Redux> {
+    /// The one of a folder or file, loaded if it is not yet.
+    fn get(
+        &mut self,
+        path: &Path,
+        encoder: Option<&Path>,
+        device: &Device,
+        offload: bool,
+    ) -> Result<&mut Redux> {
         match self.models.entry(path.to_path_buf()) {
             Entry::Occupied(entry) => Ok(entry.into_mut()),
             Entry::Vacant(entry) => {
-                Ok(entry.insert(Redux::open(path, self.dtype, device, offload)?))
+                Ok(entry.insert(Redux::open(path, encoder, (self.dtype, device, offload))?))
             }
         }
     }
@@ -254,7 +291,8 @@ impl Pipeline {
                 ));
             }
             let offload = self.options.offload;
-            let redux = (self.redux).get(&adapter.model, &self.place.text, offload)?;
+            let encoder = self.options.image_encoder.as_deref();
+            let redux = (self.redux).get(&adapter.model, encoder, &self.place.text, offload)?;
             for picture in &adapter.images {
                 seen.push((redux.tokens(picture)?, adapter.strength));
             }

@@ -107,6 +107,26 @@ fn redux_makes_prompts_of_pictures() {
     )];
     let error = pipeline.draw(&request, &mut go_on).unwrap_err().to_string();
     assert!(error.contains("image_encoder"), "{error}");
+
+    // The layers as a file of their own, which needs the encoder's folder.
+    let file = p.place().join("redux.safetensors");
+    let layers = "image_embedder/diffusion_pytorch_model.safetensors";
+    candle_core::safetensors::save(&p.weights("redux", layers), &file).unwrap();
+    let mut request = p.request("redux");
+    request.ip_adapters = vec![IpAdapter::new(file, vec![p.picture("redux_one")])];
+    let error = pipeline.draw(&request, &mut go_on).unwrap_err().to_string();
+    assert!(error.contains("--image-encoder"), "{error}");
+    let preparation = "preprocessor_config.json";
+    let encoder = folder.join("image_encoder");
+    let from = folder.join("feature_extractor").join(preparation);
+    std::fs::copy(from, encoder.join(preparation)).unwrap();
+    let options = PipelineOptions {
+        image_encoder: Some(encoder),
+        ..PipelineOptions::default()
+    };
+    let mut pipeline = p.load(&p.folder("dev"), options);
+    let off = off(&p, &mut pipeline, "redux", &request);
+    assert!(off <= 1, "{off}");
 }
 
 #[test]
