@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Pictures of small models of UNets' other kinds, by diffusers' pipelines in f32 on the CPU: refiner, instructions, depths, XL inpainting, sizes that XL is told.
+"""Pictures of small models of UNets' other kinds, by diffusers' pipelines in f32 on the CPU: refiner, instructions, depths, sizes that XL is told.
 
 The autoencoder's mean is taken of a picture to start from, as this worker does, not a sample around it.
 
