@@ -30,6 +30,10 @@ pub enum Family {
     HiDream,
     /// Wan 2.1 and 2.2.
     Wan,
+    /// LTX-Video.
+    Ltx,
+    /// Sana.
+    Sana,
 }
 
 /// Whether a model takes something.
@@ -58,6 +62,12 @@ pub struct VideoInfo {
     pub last: Takes,
     /// Whether late steps are another network's, which may have a guidance of its own.
     pub late: bool,
+    /// Whether pictures may be any frames.
+    pub key_frames: bool,
+    /// Whether frames that are given have some noise.
+    pub frame_noise: bool,
+    /// Whether the decoder takes out the last noise itself.
+    pub denoising_decoder: bool,
 }
 
 impl Takes {

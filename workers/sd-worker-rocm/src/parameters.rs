@@ -89,8 +89,13 @@ impl Parameters {
         if let Some(video) = request.video.as_ref().filter(|video| video.frames > 1) {
             settings.push(("Frames", video.frames.to_string()));
             settings.push(("FPS", video.fps.to_string()));
-            if let Some(guidance) = video.late_guidance {
-                settings.push(("Late CFG scale", guidance.to_string()));
+            for (name, value) in [
+                ("Late CFG scale", video.late_guidance),
+                ("Frame noise", video.frame_noise),
+                ("Decode timestep", video.decode_timestep),
+                ("Decode noise", video.decode_noise),
+            ] {
+                settings.extend(value.map(|value| (name, value.to_string())));
             }
         }
         if let Some(highres) = &request.highres {

@@ -120,6 +120,30 @@ impl BatchNoise {
         self
     }
 
+    /// Shape of one image's latents.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// The next numbers of another shape, f32, `(images, shape…)`.
+    ///
+    /// # Errors
+    /// candle's, from the copy to the device.
+    pub fn more(&mut self, shape: &[usize]) -> candle_core::Result<Tensor> {
+        let images = (0..self.generators.len()).map(|i| self.one(i, shape));
+        Tensor::stack(&images.collect::<candle_core::Result<Vec<_>>>()?, 0)
+    }
+
+    /// The next numbers of another shape for one image, f32.
+    ///
+    /// # Errors
+    /// candle's, from the copy to the device.
+    pub fn one(&mut self, image: usize, shape: &[usize]) -> candle_core::Result<Tensor> {
+        let mut values = vec![0f32; shape.iter().product()];
+        self.generators[image].fill_normal(&mut values);
+        Tensor::from_vec(values, shape, &self.device)
+    }
+
     /// The next numbers, f32, `(images, shape…)`.
     ///
     /// # Errors

@@ -253,8 +253,24 @@ pub struct RequestArgs {
     first_frame: Option<PathBuf>,
 
     /// A picture that a video ends with.
-    #[arg(long, requires = "first_frame", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     last_frame: Option<PathBuf>,
+
+    /// A picture that is another frame of a video, counted from 0: 24=FILE; may be given several times (LTX-Video).
+    #[arg(long, value_name = "N=FILE", value_parser = parse_key_frame)]
+    key_frame: Vec<(usize, PathBuf)>,
+
+    /// How much noise pictures that are frames have at the beginning, 0 to 1 (LTX-Video since 0.9.5).
+    #[arg(long, value_name = "X")]
+    frame_noise: Option<f64>,
+
+    /// The time, 0 to 1, that a decoder is told which takes out the last noise itself (LTX-Video since 0.9.1).
+    #[arg(long, value_name = "X")]
+    decode_timestep: Option<f64>,
+
+    /// The share of noise, 0 to 1, that is mixed in for such a decoder.
+    #[arg(long, value_name = "X")]
+    decode_noise: Option<f64>,
 
     /// Guidance of the late steps, in models that have a second network for them; --guidance if absent.
     #[arg(long, value_name = "X")]
@@ -350,6 +366,15 @@ fn parse_crop(text: &str) -> std::result::Result<(usize, usize), String> {
 fn parse_pair(text: &str, between: char) -> Option<(usize, usize)> {
     let (first, second) = text.split_once(between)?;
     Some((first.trim().parse().ok()?, second.trim().parse().ok()?))
+}
+
+/// A frame's number and its picture.
+fn parse_key_frame(text: &str) -> std::result::Result<(usize, PathBuf), String> {
+    let parts = text.split_once('=').map(|(at, path)| (at.parse(), path));
+    match parts {
+        Some((Ok(at), path)) if !path.is_empty() => Ok((at, PathBuf::from(path))),
+        _ => Err(format!("{text:?} is not NUMBER=FILE, such as 24=door.png")),
+    }
 }
 
 /// A LoRA of `--lora`, whose numbers of steps count only when the request is known.
@@ -524,6 +549,12 @@ impl RequestArgs {
             fps: self.fps,
             first: read(&self.first_frame)?,
             last: read(&self.last_frame)?,
+            key_frames: (self.key_frame.iter())
+                .map(|(at, path)| Ok((*at, image_io::to_rgb(&picture(path)?))))
+                .collect::<Result<_>>()?,
+            frame_noise: self.frame_noise,
+            decode_timestep: self.decode_timestep,
+            decode_noise: self.decode_noise,
             late_guidance: self.late_guidance,
             format,
         })

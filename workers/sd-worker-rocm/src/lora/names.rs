@@ -1,7 +1,7 @@
 //! Key names of LoRA files, and which of a model's tensors they mean.
 
 use super::layer::Of;
-use crate::weights::{ldm, transformer, wan};
+use crate::weights::{ldm, ltx, transformer, wan};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -324,6 +324,9 @@ impl<'a> Index<'a> {
             return Some(vec![(tensor, 1)]);
         }
         if let Some(tensor) = wan::from_original(&target.layer).and_then(tensor) {
+            return Some(vec![(tensor, 1)]);
+        }
+        if let Some(tensor) = tensor(ltx::modern(&target.layer)) {
             return Some(vec![(tensor, 1)]);
         }
         let candidates = transformer::from_original(&target.layer).into_iter();

@@ -1,7 +1,7 @@
 //! Attention of pictures and prompts, without ever holding all scores where that would be large.
 
 use super::layers::softmax;
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 
 /// Scores held at a time by the plain form: 64 MiB in f32.
 const SCORES: usize = 1 << 24;
@@ -53,6 +53,29 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: usize, causal: bool)
         }
     };
     out.transpose(1, 2)?
+        .contiguous()?
+        .reshape((batch, rows, width))
+}
+
+/// Linear attention (Katharopoulos et al. 2020): `q (kᵀ v) / (q Σ kᵀ)` of `heads` heads, for queries and keys that are not
+/// negative, all `(batch, rows, heads * size)`. Sums are those of f32; the result has the shape of `q`.
+pub fn linear_attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: usize) -> Result<Tensor> {
+    let (batch, rows, width) = q.dims3()?;
+    if heads == 0 || !width.is_multiple_of(heads) {
+        candle_core::bail!("attention: {heads} heads do not divide {width} channels")
+    }
+    let split = |x: &Tensor| {
+        let x = x.reshape((batch, x.dim(1)?, heads, width / heads))?;
+        x.transpose(1, 2)?.contiguous()?.to_dtype(DType::F32)
+    };
+    let (wide, k, v) = (split(q)?, split(k)?, split(v)?);
+    let states = k.transpose(2, 3)?.contiguous()?.matmul(&v)?;
+    let sums = k.sum_keepdim(2)?.transpose(2, 3)?.contiguous()?;
+    let whole = (wide.matmul(&sums)? + 1e-15)?;
+    wide.matmul(&states)?
+        .broadcast_div(&whole)?
+        .to_dtype(q.dtype())?
+        .transpose(1, 2)?
         .contiguous()?
         .reshape((batch, rows, width))
 }

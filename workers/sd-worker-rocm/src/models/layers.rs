@@ -148,6 +148,34 @@ pub fn conv(
     Ok(Conv2d::new(weight, bias, config))
 }
 
+/// A convolution of each channel by itself, which keeps height and width: `x` is `(batch, channels, height, width)`,
+/// `weight` `(channels, 1, size, size)`, of odd size. As a sum of moved pictures: of thousands of groups a convolution in
+/// groups would be as many.
+pub fn depthwise(x: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Result<Tensor> {
+    let (_, channels, height, width) = x.dims4()?;
+    let size = weight.dim(3)?;
+    let around = size / 2;
+    let padded = x
+        .pad_with_zeros(2, around, around)?
+        .pad_with_zeros(3, around, around)?;
+    let taps = weight.reshape((channels, size * size))?;
+    let mut sum = match bias {
+        Some(bias) => Some(bias.reshape((1, channels, 1, 1))?),
+        None => None,
+    };
+    for tap in 0..size * size {
+        let seen = padded.narrow(2, tap / size, height)?;
+        let seen = seen.narrow(3, tap % size, width)?;
+        let weight = taps.narrow(1, tap, 1)?.reshape((1, channels, 1, 1))?;
+        let part = seen.broadcast_mul(&weight)?;
+        sum = Some(match sum {
+            None => part,
+            Some(sum) => part.broadcast_add(&sum)?,
+        });
+    }
+    sum.ok_or_else(|| candle_core::Error::msg("a convolution without taps"))
+}
+
 /// A layer norm with weight and bias.
 pub fn layer_norm(vb: VarBuilder, size: usize, eps: f64) -> Result<LayerNorm> {
     Ok(LayerNorm::new(

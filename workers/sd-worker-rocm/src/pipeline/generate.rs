@@ -1,7 +1,8 @@
 //! From a request to pictures.
 
 use super::denoiser::run::Ends;
-use super::denoiser::{Denoiser, Halves, Part, Run};
+use super::denoiser::{Denoiser, Guided, Halves, Part, Run};
+use super::given::Given;
 use super::highres::Second;
 use super::keep::Keep;
 use super::loras::active;
@@ -12,7 +13,6 @@ use super::place::GuidancePlace;
 use super::start::Start;
 use super::text::{Encoded, Prompt};
 use super::types::{Generated, Progress, Stage, Timings};
-use super::video::with_first;
 use super::Pipeline;
 use crate::editing::Edit;
 use crate::info::Family;
@@ -21,6 +21,7 @@ use crate::request::{ImageRequest, ValidRequest};
 use crate::rng::{BatchNoise, Variation};
 use crate::sampling::{SamplerOptions, SamplerRun, Seen};
 use candle_core::{Result as CandleResult, Tensor};
+use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use worker::{Error, Result};
@@ -56,6 +57,8 @@ pub(super) struct Drawn {
     pub steps: usize,
     /// The seed of each picture.
     pub seeds: Vec<u64>,
+    /// The noise that comes next.
+    pub noise: BatchNoise,
 }
 
 /// What became of the steps.
@@ -138,6 +141,7 @@ impl Pipeline {
             latents,
             steps,
             seeds,
+            mut noise,
         }) = drawn
         else {
             return Ok(cancelled(timings));
@@ -150,7 +154,7 @@ impl Pipeline {
         let latents = latents.map_err(Error::candle("bringing latents to the VAE"))?;
         if latents.rank() == 5 {
             let mut stop = || progress(tell(Stage::Decode, steps, steps));
-            let made = self.videos(&latents, request, &seeds, &mut stop)?;
+            let made = self.videos(&latents, request, &mut noise, &mut stop)?;
             let Some(made) = made else {
                 return Ok(cancelled(timings));
             };
@@ -202,7 +206,8 @@ impl Pipeline {
         };
         timings.encode += begun.elapsed();
 
-        let sampled = self.run(other, request, &prepared, timings, progress);
+        let mut noise = self.noise(request, &prepared.seeds);
+        let sampled = self.run(other, request, &prepared, &mut noise, timings, progress);
         // However it ended: an offloaded denoiser leaves the device before anything else comes onto it.
         self.denoiser.rest();
         if let Some(second) = &mut self.second {
@@ -213,6 +218,7 @@ impl Pipeline {
                 latents,
                 steps,
                 seeds: prepared.seeds,
+                noise,
             }),
             Sampled::Cancelled => None,
         })
@@ -306,23 +312,14 @@ impl Pipeline {
         script.map(Some)
     }
 
-    /// All steps: the model's, and the refiner's after them.
-    fn run(
-        &mut self,
-        other: Option<&mut Denoiser>,
-        request: &ImageRequest,
-        prepared: &Prepared,
-        timings: &mut Timings,
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Sampled> {
+    /// The noise of all steps, of the shape of the latents.
+    fn noise(&self, request: &ImageRequest, seeds: &[u64]) -> BatchNoise {
         let mut shape = self
             .denoiser
             .latents(request, self.latent_channels, self.factor);
         if self.denoiser.video().is_some() {
             shape.insert(1, (request.frames() - 1) / self.time_factor + 1);
         }
-        let device = self.place.denoiser.clone();
-        let seeds = &prepared.seeds;
         let change = &request.noise;
         let others: Option<Vec<u64>> = (0..request.batch).map(|i| request.seeds_of(i).1).collect();
         let variation = Variation {
@@ -332,8 +329,21 @@ impl Pipeline {
                 .map(|(width, height)| (height / self.factor, width / self.factor)),
             delta: change.step_seed_delta,
         };
-        let mut noise =
-            BatchNoise::new(request.rng, seeds, &shape, &device).varied(seeds, &variation);
+        let noise = BatchNoise::new(request.rng, seeds, &shape, &self.place.denoiser);
+        noise.varied(seeds, &variation)
+    }
+
+    /// All steps: the model's, and the refiner's after them.
+    fn run(
+        &mut self,
+        other: Option<&mut Denoiser>,
+        request: &ImageRequest,
+        prepared: &Prepared,
+        noise: &mut BatchNoise,
+        timings: &mut Timings,
+        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    ) -> Result<Sampled> {
+        let shape = noise.shape().to_vec();
         let share = prepared.refiner.as_ref().map_or(1.0, |(_, share)| *share);
         let turn = Turn {
             script: &prepared.script,
@@ -341,9 +351,7 @@ impl Pipeline {
             part: (0.0, share),
             from: None,
         };
-        let sampled = self.sample(
-            other, request, prepared, turn, &mut noise, timings, progress,
-        )?;
+        let sampled = self.sample(other, request, prepared, turn, noise, timings, progress)?;
         let (Some((script, _)), Sampled::Latents(latents, _)) = (&prepared.refiner, &sampled)
         else {
             return Ok(sampled);
@@ -356,7 +364,7 @@ impl Pipeline {
             from: Some(latents),
         };
         self.swap_refiner();
-        let refined = self.sample(None, request, prepared, turn, &mut noise, timings, progress);
+        let refined = self.sample(None, request, prepared, turn, noise, timings, progress);
         self.denoiser.rest();
         self.swap_refiner();
         refined
@@ -403,7 +411,7 @@ impl Pipeline {
         let device_of = |other: &Denoiser| other.device().clone();
         let own = self.second.as_ref().filter(|_| is_own);
         let other_device = other.as_deref().or(own).map(device_of);
-        let first_frame = turn.script.ends.first.as_ref();
+        let mut given = Given::of(&turn.script.ends);
         let start = prepared.start.as_ref();
         let keep = Keep::new(request, start, self.info.inpainting, self.factor, &device);
         let keep = keep.map_err(Error::candle("preparing the mask"))?;
@@ -469,13 +477,21 @@ impl Pipeline {
                 }
             };
             let mut evaluations = 0;
+            // Both the frames that are given and the sampler draw noise.
+            let noise = RefCell::new(&mut *noise);
             let stepped = steps.step(
                 &x,
                 &mut |x, level| {
                     evaluations += 1;
-                    let guided = match first_frame {
-                        // It is there from the beginning.
-                        Some(first) => run.output(&with_first(x, first)?, level, part)?,
+                    let guided = match &mut given {
+                        Some(given) => {
+                            let seen = given.input(x, level, &mut noise.borrow_mut())?;
+                            let guided = run.output(&seen, level, part)?;
+                            Guided {
+                                output: given.output(guided.output)?,
+                                negative: guided.negative.map(|x| given.output(x)).transpose()?,
+                            }
+                        }
                         None => run.output(x, level, part)?,
                     };
                     let image = |output: &Tensor| {
@@ -491,7 +507,7 @@ impl Pipeline {
                         negative: negative.as_ref().map(image).transpose()?,
                     })
                 },
-                &mut || noise.draw(),
+                &mut || noise.borrow_mut().draw(),
             );
             let stepped = stepped.map_err(failed())?;
             present = Some((phase, run));
@@ -516,8 +532,8 @@ impl Pipeline {
             }
         }
         drop(present);
-        if let Some(first) = first_frame {
-            x = with_first(&x, first).map_err(failed())?;
+        if let Some(given) = &given {
+            x = given.end(x).map_err(failed())?;
         }
         // A refiner has the last word.
         if let Some(keep) = keep.as_ref().filter(|_| steps.index() == total) {

@@ -89,6 +89,8 @@ pub struct LanguageModel {
     pub question: Question,
     /// What stands before a negative prompt instead, where that is something else.
     pub before_negative: Option<&'static str>,
+    /// Whether prompts are read in lower case, and of what stands before them the first and the last token only.
+    pub instructed: bool,
     /// How it sees, if it does.
     pub sight: Option<Sight>,
 }
@@ -106,6 +108,7 @@ pub struct LanguageText {
     tokenizer: Tokenizer,
     question: Question,
     before_negative: Option<&'static str>,
+    instructed: bool,
     sight: Option<Sight>,
     /// The token that fills prompts up.
     fill: Option<(u32, Side)>,
@@ -123,6 +126,7 @@ impl LanguageText {
             tokenizer,
             question,
             before_negative,
+            instructed,
             sight,
         } = model;
         let dtype = match dtype {
@@ -156,6 +160,7 @@ impl LanguageText {
             tokenizer,
             question,
             before_negative,
+            instructed,
             sight,
             fill,
         })
@@ -197,14 +202,24 @@ impl LanguageText {
                 text.push_str(&format!("{left}{}{right}", show.token));
             }
         }
-        text.push_str(prompt);
+        match self.instructed {
+            true => text.push_str(prompt.to_lowercase().trim()),
+            false => text.push_str(prompt),
+        }
         text.push_str(after);
-        let encoding = self
-            .tokenizer
-            .encode(text, true)
-            .map_err(|e| Error::Usage(format!("the prompt cannot be tokenised: {e}")))?;
-        let mut ids = encoding.get_ids().to_vec();
-        ids.truncate(dropped + longest);
+        let tokens = |text: &str| {
+            let encoding = self.tokenizer.encode(text, true);
+            let encoding = encoding
+                .map_err(|e| Error::Usage(format!("the prompt cannot be tokenised: {e}")))?;
+            Ok::<_, Error>(encoding.get_ids().to_vec())
+        };
+        let mut ids = tokens(&text)?;
+        // Of an instruction the first and the last token count among those that are read.
+        let skipped = match self.instructed && !before.is_empty() {
+            true => tokens(before)?.len().saturating_sub(2),
+            false => 0,
+        };
+        ids.truncate(dropped + skipped + longest);
         if let Some(sight) = sight {
             if let Sight::There { config, .. } = sight {
                 let places = ids.iter().filter(|id| **id == config.picture_token);
@@ -237,7 +252,13 @@ impl LanguageText {
                 Network::Blind(language) => language.forward(&ids, Some(&seen)),
                 Network::Seeing(seeing) => seeing.language().forward(&ids, Some(&seen)),
             };
-            read(&states?, dropped)
+            let rows = read(&states?, dropped)?;
+            if skipped == 0 {
+                return Ok(rows);
+            }
+            let behind = rows.dim(1)? - 1 - skipped;
+            let ends = [rows.narrow(1, 0, 1)?, rows.narrow(1, 1 + skipped, behind)?];
+            Tensor::cat(&ends, 1)
         };
         encode().map_err(Error::candle("encoding the prompt"))
     }

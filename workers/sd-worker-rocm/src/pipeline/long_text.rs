@@ -42,6 +42,10 @@ pub enum Padding {
     Zeros,
     /// Padding to the full length, which sees the text and is not seen by it.
     Unseen,
+    /// Padding to the full length, which is read as if it were text and then left out.
+    Cut,
+    /// None: the text alone is read.
+    None,
 }
 
 /// A language model's files.
@@ -155,6 +159,7 @@ impl LongModel {
             tokenizer: open_tokenizer(folder, &format!("{tokenizer}/tokenizer.json"))?,
             question,
             before_negative: None,
+            instructed: false,
             sight: None,
         })))
     }
@@ -189,6 +194,7 @@ impl LongModel {
             tokenizer: open_tokenizer(folder, &format!("{tokenizer}/tokenizer.json"))?,
             question,
             before_negative: None,
+            instructed: false,
             sight: Some(Sight::There {
                 config: Box::new(config),
                 preparation,
@@ -202,6 +208,15 @@ impl LongModel {
     pub fn with_before_negative(mut self, before: &'static str) -> Self {
         if let Self::Language(model) = &mut self {
             model.before_negative = Some(before);
+        }
+        self
+    }
+
+    /// The same, which reads prompts in lower case, and of what stands before them the first and the last token only.
+    #[must_use]
+    pub fn instructed(mut self) -> Self {
+        if let Self::Language(model) = &mut self {
+            model.instructed = true;
         }
         self
     }
@@ -246,6 +261,7 @@ impl LongModel {
             tokenizer: open_tokenizer(folder, tokenizer)?,
             question,
             before_negative: None,
+            instructed: false,
             sight,
         })))
     }
@@ -371,11 +387,12 @@ impl LongText {
             tokens.push((end, 1.0));
         }
         let used = tokens.len();
+        let kept = used;
         let (unseen, count) = match padding {
-            Padding::Full => (false, length),
+            Padding::Full | Padding::Cut => (false, length),
             Padding::One => (true, length.min(used + 1)),
             Padding::Unseen => (true, length),
-            Padding::Zeros => (true, used),
+            Padding::Zeros | Padding::None => (true, used),
         };
         tokens.resize(count, (pad, 1.0));
         let network = module.network()?;
@@ -385,7 +402,8 @@ impl LongText {
             let rows = network.forward_seeing(&ids, seen)?.to_dtype(DType::F32)?;
             match padding {
                 Padding::Zeros => rows.pad_with_zeros(1, 0, length - count),
-                Padding::Full | Padding::One | Padding::Unseen => Ok(rows),
+                Padding::Full | Padding::One | Padding::Unseen | Padding::None => Ok(rows),
+                Padding::Cut => rows.narrow(1, 0, kept)?.contiguous(),
             }
         };
         let (ids, weights): (Vec<u32>, Vec<f32>) = tokens.into_iter().unzip();

@@ -4,6 +4,7 @@ mod builtin;
 mod denoiser;
 pub(crate) mod families;
 mod generate;
+mod given;
 mod highres;
 mod keep;
 mod language;

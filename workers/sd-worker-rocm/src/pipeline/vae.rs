@@ -3,7 +3,7 @@
 use super::module::Module;
 use super::picture;
 use super::types::Switch;
-use crate::models::codec::{CodecConfig, LatentCodec};
+use crate::models::codec::{CodecConfig, Decoding, Draw, LatentCodec};
 use crate::models::wrap::Wrap;
 use crate::video::{VideoFile, VideoWriter};
 use crate::weights::Weights;
@@ -18,6 +18,18 @@ const WHOLE: usize = 128 * 128;
 
 /// Latents of a tile, each way.
 const TILE: usize = 64;
+
+/// How a video is decoded, and the file that its frames go into, if it has one.
+pub struct VideoDecoding<'a> {
+    /// The file.
+    pub file: Option<VideoFile<'a>>,
+    /// As [`Decoding::timestep`].
+    pub timestep: f64,
+    /// As [`Decoding::noise`].
+    pub noise: f64,
+    /// As [`Decoding::draw`].
+    pub draw: Draw<'a>,
+}
 
 /// The autoencoder at work.
 pub struct VaeStage {
@@ -89,22 +101,22 @@ impl VaeStage {
     }
 
     /// The first frame of one video's latents as the denoiser has them, `(channels, frames, height, width)`, and all of
-    /// them as a file, if one is asked for: only the frames of one latent are there at a time. `None` if `stop` said so
-    /// on the way.
+    /// them as a file, if one is asked for: of most autoencoders only the frames of one latent are there at a time. `None`
+    /// if `stop` said so on the way.
     ///
     /// # Errors
     /// If it is an autoencoder of pictures, the file cannot be written, or the device fails.
     pub fn decode_video(
         &mut self,
         latents: &Tensor,
-        file: Option<VideoFile>,
+        mut how: VideoDecoding,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<(RgbImage, Option<Vec<u8>>)>> {
-        let mut frames = self.frames_once(latents, file.as_ref(), stop);
+        let mut frames = self.frames_once(latents, &mut how, stop);
         if matches!(frames, Ok(Frames::NotFinite)) {
             // As for pictures, from the first frame on.
             frames = match self.module.set_dtype(DType::F32) {
-                Ok(()) => self.frames_once(latents, file.as_ref(), stop),
+                Ok(()) => self.frames_once(latents, &mut how, stop),
                 Err(e) => Err(e),
             };
         }
@@ -124,14 +136,14 @@ impl VaeStage {
     fn frames_once(
         &mut self,
         latents: &Tensor,
-        file: Option<&VideoFile>,
+        how: &mut VideoDecoding,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Frames> {
         let failed = || Error::candle("decoding the video");
         let vae = self.module.network()?;
         let (_, _, height, width) = latents.dims4().map_err(failed())?;
         let checked = self.module.dtype() == DType::F16;
-        let mut writer = file.map(VideoFile::begin).transpose()?;
+        let mut writer = how.file.as_ref().map(VideoFile::begin).transpose()?;
         let (mut first, mut written) = (None, Ok(()));
         let (mut finite, mut stopped) = (true, false);
         let mut take = |chunk: Tensor| {
@@ -148,7 +160,13 @@ impl VaeStage {
                 false => ControlFlow::Break(()),
             })
         };
-        vae.decode_video(latents, self.tile(height, width), &mut take)
+        let mut decoding = Decoding {
+            tile: self.tile(height, width),
+            timestep: how.timestep,
+            noise: how.noise,
+            draw: &mut *how.draw,
+        };
+        vae.decode_video(latents, &mut decoding, &mut take)
             .map_err(failed())?;
         if !finite {
             return Ok(Frames::NotFinite);

@@ -3,9 +3,12 @@
 use super::denoiser::run::Ends;
 use super::families::Start as VideoStart;
 use super::picture;
+use super::vae::VideoDecoding;
 use super::Pipeline;
+use crate::models::codec::{DECODE_NOISE, DECODE_TIMESTEP};
 use crate::parameters::Parameters;
-use crate::request::ImageRequest;
+use crate::request::{ImageRequest, VideoRequest};
+use crate::rng::BatchNoise;
 use crate::video::VideoFile;
 use candle_core::{DType, Result as CandleResult, Tensor};
 use image::RgbImage;
@@ -22,6 +25,9 @@ impl Pipeline {
             return Ok(Ends::default());
         };
         let scaled = |picture: &RgbImage| picture::resized(picture, request.width, request.height);
+        if traits.start == VideoStart::Latents {
+            return self.given(request, video, traits.frame_noise);
+        }
         let Some(first) = &video.first else {
             return Ok(Ends::default());
         };
@@ -41,7 +47,7 @@ impl Pipeline {
         // Frames are the third dimension.
         let first = first.unsqueeze(2).map_err(failed())?;
         match traits.start {
-            VideoStart::Nothing => Ok(Ends::default()),
+            VideoStart::Nothing | VideoStart::Latents => Ok(Ends::default()),
             VideoStart::FirstLatent => Ok(Ends {
                 first: Some(self.vae.encode(&first)?),
                 ..Ends::default()
@@ -75,18 +81,46 @@ impl Pipeline {
         }
     }
 
+    /// Latents of the frames that are given, wherever they are.
+    fn given(
+        &mut self,
+        request: &ImageRequest,
+        video: &VideoRequest,
+        noise: Option<f64>,
+    ) -> Result<Ends> {
+        let device = self.place.vae.clone();
+        let mut encode = |picture: &RgbImage| {
+            let picture = picture::resized(picture, request.width, request.height);
+            let pixels = picture::to_tensor(&picture, &device).and_then(|x| x.unsqueeze(2));
+            let pixels = pixels.map_err(Error::candle("preparing a frame"))?;
+            self.vae.encode(&pixels)
+        };
+        let first = video.first.as_ref().map(&mut encode).transpose()?;
+        let last = video.last.as_ref().map(|last| (video.frames - 1, last));
+        let key_frames = video.key_frames.iter().map(|(at, frame)| (*at, frame));
+        let later = key_frames.chain(last);
+        Ok(Ends {
+            first,
+            later: later
+                .map(|(at, frame)| Ok((at, encode(frame)?)))
+                .collect::<Result<_>>()?,
+            noise: video.frame_noise.or(noise).unwrap_or(0.0),
+            ..Ends::default()
+        })
+    }
+
     /// The videos of latents `(batch, channels, frames, height, width)`, written frame by frame as they are decoded;
     /// `None` if `stop` said so. A video of one frame is a picture.
     pub(super) fn videos(
         &mut self,
         latents: &Tensor,
         request: &ImageRequest,
-        seeds: &[u64],
+        noise: &mut BatchNoise,
         stop: &mut dyn FnMut() -> ControlFlow<()>,
     ) -> Result<Option<Videos>> {
         let failed = || Error::candle("decoding the video");
         let mut made = Videos::default();
-        for i in 0..seeds.len() {
+        for i in 0..request.batch {
             let one = latents.get(i).map_err(failed())?;
             let parameters = Parameters::of(request, i, &self.info).to_string();
             let file = match &request.video {
@@ -99,7 +133,16 @@ impl Pipeline {
                 }),
                 _ => None,
             };
-            let Some((first, file)) = self.vae.decode_video(&one, file, stop)? else {
+            let video = request.video.as_ref();
+            let timestep = video.and_then(|video| video.decode_timestep);
+            let share = video.and_then(|video| video.decode_noise);
+            let how = VideoDecoding {
+                file,
+                timestep: timestep.unwrap_or(DECODE_TIMESTEP),
+                noise: share.unwrap_or(DECODE_NOISE),
+                draw: &mut |shape| noise.one(i, shape),
+            };
+            let Some((first, file)) = self.vae.decode_video(&one, how, stop)? else {
                 return Ok(None);
             };
             made.images.push(first);
@@ -133,16 +176,4 @@ fn known(latents: &Tensor, time_factor: usize, last: bool) -> CandleResult<Tenso
         .to_dtype(DType::F32)?
         .broadcast_as((1, time_factor, frames, height, width))?
         .contiguous()
-}
-
-/// Latents `(batch, channels, frames, height, width)` whose first frame is `first`, `(1, channels, 1, height, width)`.
-pub(super) fn with_first(latents: &Tensor, first: &Tensor) -> CandleResult<Tensor> {
-    let (batch, _, frames, _, _) = latents.dims5()?;
-    let first = first
-        .to_dtype(latents.dtype())?
-        .repeat((batch, 1, 1, 1, 1))?;
-    match frames {
-        1 => Ok(first),
-        _ => Tensor::cat(&[&first, &latents.narrow(2, 1, frames - 1)?], 2),
-    }
 }

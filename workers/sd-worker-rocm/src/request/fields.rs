@@ -111,8 +111,16 @@ pub struct VideoFields {
     pub first: Option<RgbImage>,
     /// The last frame.
     pub last: Option<RgbImage>,
+    /// Frames in between.
+    pub key_frames: Vec<(usize, RgbImage)>,
+    /// Noise of frames that are given.
+    pub frame_noise: Option<f64>,
     /// Guidance of the late steps.
     pub late_guidance: Option<f64>,
+    /// The time that the decoder is told.
+    pub decode_timestep: Option<f64>,
+    /// Noise that is mixed into its latents.
+    pub decode_noise: Option<f64>,
     /// How it is written.
     pub format: Option<VideoFormat>,
 }
@@ -123,7 +131,11 @@ impl VideoFields {
             && self.fps.is_none()
             && self.first.is_none()
             && self.last.is_none()
+            && self.key_frames.is_empty()
+            && self.frame_noise.is_none()
             && self.late_guidance.is_none()
+            && self.decode_timestep.is_none()
+            && self.decode_noise.is_none()
             && self.format.is_none()
     }
 
@@ -140,7 +152,11 @@ impl VideoFields {
             fps: self.fps.unwrap_or(fps),
             first: self.first,
             last: self.last,
+            key_frames: self.key_frames,
+            frame_noise: self.frame_noise,
             late_guidance: self.late_guidance,
+            decode_timestep: self.decode_timestep,
+            decode_noise: self.decode_noise,
             format: self.format.unwrap_or_default(),
         })
     }

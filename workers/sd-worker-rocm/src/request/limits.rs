@@ -32,6 +32,9 @@ const SCORE: RangeInclusive<f64> = 0.0..=10.0;
 const FPS: RangeInclusive<usize> = 1..=120;
 /// Parts of a picture with prompts of their own.
 const REGIONS: RangeInclusive<usize> = 0..=16;
+
+/// Frames in between that a video may be given.
+pub(crate) const KEY_FRAMES: usize = 16;
 /// Weight of such a part.
 const REGION_STRENGTH: RangeInclusive<f64> = 0.0..=10.0;
 /// Pixels of a picture whose noise stands in another's.
@@ -445,6 +448,34 @@ impl ImageRequest {
                 ),
             ));
         }
+        for (name, value, has, of) in [
+            (
+                "frame_noise",
+                video.frame_noise,
+                of.frame_noise,
+                "models whose given frames have noise",
+            ),
+            (
+                "decode_timestep",
+                video.decode_timestep,
+                of.denoising_decoder,
+                "models whose decoder takes out the last noise",
+            ),
+            (
+                "decode_noise",
+                video.decode_noise,
+                of.denoising_decoder,
+                "models whose decoder takes out the last noise",
+            ),
+        ] {
+            if let Some(value) = value {
+                within(name, name, value, 0.0..=1.0)?;
+                if !has {
+                    return invalid(name, &format!("{name} is for {of}"));
+                }
+            }
+        }
+        self.check_key_frames(of, video)?;
         if let Some(guidance) = video.late_guidance {
             let range = 0.0..=limits.max_guidance;
             within("late_guidance", "late guidance", guidance, range)?;
@@ -454,6 +485,36 @@ impl ImageRequest {
                     "late_guidance is for models with a second network for late steps",
                 );
             }
+        }
+        Ok(())
+    }
+
+    fn check_key_frames(&self, of: &VideoInfo, video: &VideoRequest) -> Result<(), InvalidRequest> {
+        let invalid = |message: String| Err(InvalidRequest::new("key_frames", message));
+        let frames = &video.key_frames;
+        if frames.is_empty() {
+            return Ok(());
+        }
+        if !of.key_frames {
+            return invalid("key_frames: the model has no place for them".to_string());
+        }
+        let count = frames.len();
+        within(
+            "key_frames",
+            "the number of key_frames",
+            count,
+            1..=KEY_FRAMES,
+        )?;
+        let mut taken = vec![0];
+        taken.extend(video.last.is_some().then_some(video.frames - 1));
+        for (at, _) in frames {
+            if taken.contains(at) || *at >= video.frames {
+                return invalid(format!(
+                    "key_frames: {at} is the first frame, taken twice or behind the last one, {}",
+                    video.frames - 1
+                ));
+            }
+            taken.push(*at);
         }
         Ok(())
     }
@@ -477,7 +538,7 @@ impl ImageRequest {
             };
             return Err(InvalidRequest::new(field, format!("{field}: {wrong}")));
         }
-        if last && !first {
+        if last && !first && !of.key_frames {
             let message = "last_frame goes with a first_frame only";
             return Err(InvalidRequest::new("last_frame", message));
         }

@@ -165,8 +165,18 @@ pub struct VideoRequest {
     pub first: Option<RgbImage>,
     /// The last frame, for models that go from one picture to another.
     pub last: Option<RgbImage>,
+    /// Pictures that are frames in between, each with its number; they are scaled to the size of the request.
+    pub key_frames: Vec<(usize, RgbImage)>,
+    /// How much noise frames that are given have at the beginning, 0 to 1, where they have some; `None` is the model's.
+    pub frame_noise: Option<f64>,
     /// Guidance of the late steps, where another network makes them; `None` is the request's.
     pub late_guidance: Option<f64>,
+    /// The time, 0 to 1, that a decoder which takes out the last noise is told; `None` is
+    /// [`DECODE_TIMESTEP`](crate::models::codec::DECODE_TIMESTEP).
+    pub decode_timestep: Option<f64>,
+    /// The share of noise, 0 to 1, that is mixed into its latents; `None` is
+    /// [`DECODE_NOISE`](crate::models::codec::DECODE_NOISE).
+    pub decode_noise: Option<f64>,
     /// How it is written.
     pub format: VideoFormat,
 }

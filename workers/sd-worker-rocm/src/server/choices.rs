@@ -113,6 +113,8 @@ impl App {
             json!({
                 "time_factor": video.time_factor, "frames": video.frames, "fps": video.fps,
                 "first": video.first.label(), "last": video.last.label(), "late": video.late,
+                "key_frames": video.key_frames, "frame_noise": video.frame_noise,
+                "denoising_decoder": video.denoising_decoder,
             })
         });
         json!({

@@ -13,6 +13,7 @@ use crate::jobs::{Job, State as JobState};
 use crate::lora::Lora;
 use crate::pipeline::Stage;
 use crate::recall::Recalled;
+use crate::request::limits::KEY_FRAMES;
 use crate::request::seed::given_seed;
 use crate::request::{
     InitFields, InterfaceDefaults, Limits, MicroConditions, RequestFields, Tuning, ValidRequest,
@@ -85,6 +86,16 @@ pub(super) fn routes() -> Vec<Route<ImageWorker>> {
     ]
 }
 
+/// A frame of a video that is given.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct KeyFrameBody {
+    /// Its number, counted from 0.
+    frame: usize,
+    /// In base64.
+    image: String,
+}
+
 /// What is asked for. The fields after `worker_id` are this worker's own.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[schemars(rename = "JobFields")]
@@ -142,7 +153,12 @@ pub(super) struct Body {
     fps: Option<usize>,
     first_frame: Option<String>,
     last_frame: Option<String>,
+    #[serde(default)]
+    key_frames: Vec<KeyFrameBody>,
+    frame_noise: Option<f64>,
     late_guidance: Option<f64>,
+    decode_timestep: Option<f64>,
+    decode_noise: Option<f64>,
     video_format: Option<String>,
     #[serde(default)]
     controls: Vec<ControlBody>,
@@ -253,6 +269,15 @@ impl App {
             Some(depth) => Some(self.decode("depth_image", Upload::Base64(depth)).await?),
             None => None,
         };
+        if body.key_frames.len() > KEY_FRAMES {
+            let message = format!("key_frames: up to {KEY_FRAMES} are possible");
+            return Err(ApiError::field("key_frames", message));
+        }
+        let mut key_frames = Vec::new();
+        for KeyFrameBody { frame, image } in body.key_frames {
+            let picture = self.decode("key_frames", Upload::Base64(image)).await?;
+            key_frames.push((frame, image_io::to_rgb(&picture)));
+        }
         let upscalers = &self.options().upscalers;
         let highres = body.highres.map(|highres| highres.read(upscalers));
         let usual = MicroConditions::default();
@@ -299,7 +324,11 @@ impl App {
                 fps: body.fps,
                 first: self.frame("first_frame", body.first_frame).await?,
                 last: self.frame("last_frame", body.last_frame).await?,
+                key_frames,
+                frame_noise: body.frame_noise,
                 late_guidance: body.late_guidance,
+                decode_timestep: body.decode_timestep,
+                decode_noise: body.decode_noise,
                 format: format.map_err(|e| ApiError::field("video_format", e.to_string()))?,
             },
             loras: body.loras.into_iter().map(Lora::from).collect(),

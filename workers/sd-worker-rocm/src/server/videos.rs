@@ -206,6 +206,7 @@ async fn create(Model(app): Model<App>, request: Request) -> Result<Response, Ap
             last: app.end("last_frame", body.last_frame, &files).await?,
             late_guidance: number("late_guidance", &body.late_guidance)?,
             format: format.map_err(|e| ApiError::field("video_format", e.to_string()))?,
+            ..VideoFields::default()
         },
         ..RequestFields::default()
     };

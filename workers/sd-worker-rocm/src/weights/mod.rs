@@ -19,6 +19,8 @@ pub mod folder;
 pub mod gguf;
 pub mod language;
 pub mod ldm;
+pub mod ltx;
+pub mod ltx_vae;
 pub mod openclip;
 pub mod packed;
 pub mod transformer;

@@ -6,7 +6,7 @@ use super::networks::Networks;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_transformers::models::t5::Config as T5Config;
 use sd_worker_rocm::models::clip_vision::{ClipVision, ClipVisionConfig};
-use sd_worker_rocm::models::codec::{CodecConfig, LatentCodec};
+use sd_worker_rocm::models::codec::{CodecConfig, Decoding, LatentCodec};
 use sd_worker_rocm::models::t5::T5Encoder;
 use sd_worker_rocm::models::transformer::wan::{Wan, WanConfig};
 use sd_worker_rocm::models::wan_vae::{WanVae, WanVaeConfig};
@@ -19,7 +19,13 @@ use std::ops::ControlFlow;
 /// diffusers does.
 fn decode(codec: &dyn LatentCodec, latents: &Tensor, tile: Option<usize>) -> Result<Tensor> {
     let mut frames = Vec::new();
-    codec.decode_video(&latents.squeeze(0)?, tile, &mut |chunk| {
+    let mut how = Decoding {
+        tile,
+        timestep: 0.0,
+        noise: 0.0,
+        draw: &mut |_| candle_core::bail!("noise"),
+    };
+    codec.decode_video(&latents.squeeze(0)?, &mut how, &mut |chunk| {
         frames.push(chunk);
         Ok(ControlFlow::Continue(()))
     })?;

@@ -15,22 +15,27 @@ use std::io::Cursor;
 use std::ops::ControlFlow;
 
 /// What diffusers was asked for, as a file that keeps every pixel.
-fn request(p: &Pipelines, case: &str) -> ImageRequest {
+pub fn request(p: &Pipelines, case: &str) -> ImageRequest {
     let number = |key: &str| p.asked(case)[key].as_f64();
     ImageRequest {
         video: Some(VideoRequest {
             frames: number("frames").unwrap() as usize,
-            fps: 16,
+            fps: number("fps").map_or(16, |fps| fps as usize),
             first: None,
             last: None,
+            key_frames: Vec::new(),
+            frame_noise: number("image_cond_noise_scale"),
             late_guidance: number("guidance_scale_2"),
+            decode_timestep: number("decode_timestep"),
+            decode_noise: number("decode_noise_scale"),
             format: VideoFormat::WebP,
         }),
+        guidance_rescale: number("guidance_rescale").unwrap_or(0.0),
         ..p.request(case)
     }
 }
 
-fn ends(request: &mut ImageRequest, first: &RgbImage, last: Option<&RgbImage>) {
+pub fn ends(request: &mut ImageRequest, first: &RgbImage, last: Option<&RgbImage>) {
     let video = request.video.as_mut().unwrap();
     video.first = Some(first.clone());
     video.last = last.cloned();
@@ -55,12 +60,17 @@ fn stacked(made: &Generated) -> RgbImage {
     RgbImage::from_raw(width, height * frames.len() as u32, bytes.collect()).unwrap()
 }
 
-fn draw(pipeline: &mut Pipeline, request: &ImageRequest) -> RgbImage {
+pub fn draw(pipeline: &mut Pipeline, request: &ImageRequest) -> RgbImage {
     stacked(&pipeline.draw(request, &mut go_on).unwrap())
 }
 
 /// Makes a case's video and compares every frame; another prompt must give others.
-fn check(p: &Pipelines, pipeline: &mut Pipeline, case: &str, change: impl Fn(&mut ImageRequest)) {
+pub fn check(
+    p: &Pipelines,
+    pipeline: &mut Pipeline,
+    case: &str,
+    change: impl Fn(&mut ImageRequest),
+) {
     let mut request = request(p, case);
     change(&mut request);
     let apart = |request: &ImageRequest, pipeline: &mut Pipeline| {
@@ -73,7 +83,7 @@ fn check(p: &Pipelines, pipeline: &mut Pipeline, case: &str, change: impl Fn(&mu
     assert!(off > 3, "{case}: the prompt hardly matters ({off})");
 }
 
-fn load(p: &Pipelines, model: &str) -> Pipeline {
+pub fn load(p: &Pipelines, model: &str) -> Pipeline {
     p.load(&p.folder(model), PipelineOptions::default())
 }
 

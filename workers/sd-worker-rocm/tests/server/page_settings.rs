@@ -187,6 +187,9 @@ fn a_model_of_videos_has_a_form_of_its_own() {
                 first: Takes::Must,
                 last: Takes::Never,
                 late: false,
+                key_frames: false,
+                frame_noise: false,
+                denoising_decoder: false,
             }),
             ..usual.defaults
         },

@@ -170,6 +170,9 @@ fn videos() {
         first: Takes::May,
         last: Takes::Never,
         late: true,
+        key_frames: false,
+        frame_noise: false,
+        denoising_decoder: false,
     };
     let server = Server::of(ModelInfo {
         defaults: Defaults {

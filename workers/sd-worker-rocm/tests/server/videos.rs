@@ -17,6 +17,9 @@ fn server() -> Server {
                 first: sd_worker_rocm::info::Takes::May,
                 last: sd_worker_rocm::info::Takes::Never,
                 late: false,
+                key_frames: false,
+                frame_noise: false,
+                denoising_decoder: false,
             }),
             ..usual.defaults
         },

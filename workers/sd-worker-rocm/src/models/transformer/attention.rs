@@ -5,11 +5,13 @@ use crate::models::layers::{linear, Linear};
 use crate::models::VarBuilder;
 use candle_core::{DType, Device, Module, Result, Tensor};
 
-/// Cosines and sines of positions, `(tokens, head size / 2)` each.
+/// Cosines and sines of positions, `(tokens, size / 2)` each, of heads of this size or of all heads together.
 #[derive(Debug, Clone)]
 pub struct Rope {
     cos: Tensor,
     sin: Tensor,
+    /// Whether all heads have one rotation of their whole width.
+    whole: bool,
 }
 
 impl Rope {
@@ -40,12 +42,35 @@ impl Rope {
         Ok(Self {
             cos: table(f64::cos)?,
             sin: table(f64::sin)?,
+            whole: false,
+        })
+    }
+
+    /// Rotations by these angles of all heads together, `half` angles a token.
+    ///
+    /// # Errors
+    /// If the angles are not of whole tokens, or the device has no room.
+    pub fn of_all_heads(
+        angles: &[f32],
+        half: usize,
+        dtype: DType,
+        device: &Device,
+    ) -> Result<Self> {
+        let table = |of: fn(f32) -> f32| {
+            let values: Vec<f32> = angles.iter().map(|a| of(*a)).collect();
+            Tensor::from_vec(values, (angles.len() / half.max(1), half), device)?.to_dtype(dtype)
+        };
+        Ok(Self {
+            cos: table(f32::cos)?,
+            sin: table(f32::sin)?,
+            whole: true,
         })
     }
 
     /// `x`, `(batch, tokens, heads * size)`, with neighbouring pairs rotated.
     fn apply(&self, x: &Tensor, heads: usize) -> Result<Tensor> {
         let (batch, tokens, width) = x.dims3()?;
+        let heads = if self.whole { 1 } else { heads };
         let x = x
             .reshape((batch, tokens, heads, width / heads))?
             .transpose(1, 2)?

@@ -8,11 +8,14 @@ pub mod flux;
 pub mod flux2;
 pub mod flux_control;
 pub mod hidream;
+pub mod ltx;
 pub mod lumina2;
 pub mod qwen_image;
+pub mod sana;
 pub mod sandwich;
 pub mod sd3;
 pub mod step_cache;
+mod stretches;
 pub mod wan;
 pub mod z_image;
 

@@ -186,28 +186,3 @@ impl Head {
         self.conv.forward(&x, memory.past())
     }
 }
-
-/// Folds squares of `patch` pixels into channels, columns outside of rows.
-pub(super) fn fold(x: &Tensor, patch: usize) -> Result<Tensor> {
-    if patch == 1 {
-        return Ok(x.clone());
-    }
-    let (f, c, h, w) = x.dims4()?;
-    x.reshape(vec![f, c, h / patch, patch, w / patch, patch])?
-        .permute(vec![0, 1, 5, 3, 2, 4])?
-        .contiguous()?
-        .reshape((f, c * patch * patch, h / patch, w / patch))
-}
-
-/// Undoes [`fold`].
-pub(super) fn unfold(x: &Tensor, patch: usize) -> Result<Tensor> {
-    if patch == 1 {
-        return Ok(x.clone());
-    }
-    let (f, c, h, w) = x.dims4()?;
-    let c = c / (patch * patch);
-    x.reshape(vec![f, c, patch, patch, h, w])?
-        .permute(vec![0, 1, 4, 3, 5, 2])?
-        .contiguous()?
-        .reshape((f, c, h * patch, w * patch))
-}

@@ -13,9 +13,10 @@ mod encoder;
 
 pub use config::WanVaeConfig;
 
-use super::codec::{each_channel, inverse, Frames, LatentCodec};
+use super::codec::{each_channel, encode_each, inverse, Decoding, Frames, LatentCodec};
+use super::pieces::{fold, pieces, unfold};
 use crate::models::VarBuilder;
-use blocks::{fold, unfold, Memory};
+use blocks::Memory;
 use candle_core::{DType, Module, Result, Tensor};
 use candle_nn::Conv2d;
 use decoder::Decoder;
@@ -125,56 +126,9 @@ impl WanVae {
     }
 }
 
-/// A stretch of rows or columns, with what is around it on both sides.
-struct Piece {
-    start: usize,
-    length: usize,
-    before: usize,
-    after: usize,
-}
-
-impl Piece {
-    fn cut(&self, x: &Tensor, dim: usize) -> Result<Tensor> {
-        let length = self.before + self.length + self.after;
-        x.narrow(dim, self.start - self.before, length)
-    }
-
-    fn trim(&self, x: &Tensor, dim: usize, factor: usize) -> Result<Tensor> {
-        x.narrow(dim, self.before * factor, self.length * factor)
-    }
-}
-
-/// Pieces of nearly one size, of up to `tile` each; one without tiles.
-fn pieces(total: usize, tile: Option<usize>, reach: usize) -> Vec<Piece> {
-    let count = tile.map_or(1, |tile| total.div_ceil(tile.max(1)).max(1));
-    let spans = (0..count).map(|i| (i * total / count, (i + 1) * total / count));
-    spans
-        .map(|(start, end)| Piece {
-            start,
-            length: end - start,
-            before: reach.min(start),
-            after: reach.min(total - end),
-        })
-        .collect()
-}
-
 impl LatentCodec for WanVae {
     fn encode(&self, pixels: &Tensor) -> Result<Tensor> {
-        match pixels.rank() {
-            4 => {
-                let pictures = (0..pixels.dim(0)?)
-                    .map(|i| self.encode_frames(&pixels.narrow(0, i, 1)?.contiguous()?));
-                Tensor::cat(&pictures.collect::<Result<Vec<_>>>()?, 0)
-            }
-            _ => {
-                let (_, _, _, _, _) = pixels.dims5()?;
-                let videos = (0..pixels.dim(0)?).map(|i| {
-                    let frames = pixels.get(i)?.transpose(0, 1)?.contiguous()?;
-                    self.encode_frames(&frames)?.transpose(0, 1)?.contiguous()
-                });
-                Tensor::stack(&videos.collect::<Result<Vec<_>>>()?, 0)
-            }
-        }
+        encode_each(pixels, |frames| self.encode_frames(frames))
     }
 
     fn decode(&self, latents: &Tensor, tile: Option<usize>) -> Result<Tensor> {
@@ -190,9 +144,9 @@ impl LatentCodec for WanVae {
         Tensor::cat(&pictures.collect::<Result<Vec<_>>>()?, 0)
     }
 
-    fn decode_video(&self, latents: &Tensor, tile: Option<usize>, give: Frames) -> Result<()> {
+    fn decode_video(&self, latents: &Tensor, how: &mut Decoding, give: Frames) -> Result<()> {
         let (_, _, _, _) = latents.dims4()?;
         let frames = latents.transpose(0, 1)?.contiguous()?;
-        self.decode_frames(&frames, tile, give)
+        self.decode_frames(&frames, how.tile, give)
     }
 }

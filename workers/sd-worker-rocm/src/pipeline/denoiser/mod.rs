@@ -9,7 +9,7 @@ pub mod run;
 pub mod transformer;
 pub mod unet;
 
-pub use guided::{Halves, Run};
+pub use guided::{Guided, Halves, Run};
 pub use run::{Composition, Conditions, Part, Setting};
 
 use crate::models::change::Change;

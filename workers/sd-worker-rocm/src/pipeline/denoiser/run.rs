@@ -15,6 +15,10 @@ pub struct Ends {
     pub channels: Option<Tensor>,
     /// What CLIP sees, `(pictures, rows, width)`.
     pub views: Option<Tensor>,
+    /// Latents of further frames that are there from the beginning, each with its number in the video.
+    pub later: Vec<(usize, Tensor)>,
+    /// How much noise the frames that are there have at the beginning.
+    pub noise: f64,
 }
 
 impl Ends {
@@ -28,6 +32,10 @@ impl Ends {
             first: changed(&self.first)?,
             channels: changed(&self.channels)?,
             views: changed(&self.views)?,
+            later: (self.later.iter())
+                .map(|(at, x)| Ok((*at, change(x)?)))
+                .collect::<CandleResult<_>>()?,
+            noise: self.noise,
         })
     }
 }

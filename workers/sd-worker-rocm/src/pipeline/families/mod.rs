@@ -14,8 +14,10 @@ mod chroma;
 mod flux;
 mod flux2;
 mod hidream;
+mod ltx;
 mod lumina2;
 mod qwen_image;
+mod sana;
 mod sd3;
 mod wan;
 mod z_image;
@@ -47,6 +49,8 @@ pub const FAMILIES: &[Row] = &[
     qwen_image::ROW,
     lumina2::ROW,
     wan::ROW,
+    ltx::ROW,
+    sana::ROW,
     hidream::ROW,
     z_image::ROW,
 ];
@@ -102,10 +106,12 @@ pub enum Start {
     Channels,
     /// As the first frame's latent, which is there from the beginning.
     FirstLatent,
+    /// As latents that are there from the beginning, the first frame's and those of others.
+    Latents,
 }
 
 /// What a family of videos makes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct VideoTraits {
     /// Frames of requests that do not say how many.
     pub frames: usize,
@@ -119,6 +125,9 @@ pub struct VideoTraits {
     pub last: Takes,
     /// Whether CLIP looks at these pictures, too.
     pub views: bool,
+    /// How much noise frames that are there from the beginning have, unless a request says otherwise, where they have
+    /// some.
+    pub frame_noise: Option<f64>,
 }
 
 /// A model of a family: its transformer's configuration, and what follows from it.

@@ -154,7 +154,7 @@ impl TransformerFamily for WanFamily {
     fn video(&self) -> Option<VideoTraits> {
         let (first, last) = match self.start {
             Start::Nothing => (Takes::Never, Takes::Never),
-            Start::FirstLatent => (Takes::May, Takes::Never),
+            Start::FirstLatent | Start::Latents => (Takes::May, Takes::Never),
             // Where two pictures have places of their own, both are needed.
             Start::Channels if self.config.pos_embed_seq_len.is_some() => {
                 (Takes::Must, Takes::Must)
@@ -174,6 +174,7 @@ impl TransformerFamily for WanFamily {
             first,
             last,
             views: self.config.image_dim.is_some(),
+            frame_noise: None,
         })
     }
 

@@ -58,7 +58,7 @@ pub(super) fn open_vae_part(part: &Part) -> Result<(CodecConfig, Weights)> {
     let weights = part.weights()?.expanded();
     let weights = match &config {
         CodecConfig::Kl(_) | CodecConfig::Patched(_) => ldm::modern_vae_names(&weights),
-        CodecConfig::Wan(_) => weights,
+        CodecConfig::Wan(_) | CodecConfig::Ltx(_) | CodecConfig::Dc(_) => weights,
     };
     Ok((config, weights))
 }

@@ -6,7 +6,7 @@ use crate::info::{Defaults, ModelInfo, Purpose, VideoInfo};
 use crate::models::codec::CodecConfig;
 use crate::pipeline::denoiser::transformer::TransformerDenoiser;
 use crate::pipeline::denoiser::Denoiser;
-use crate::pipeline::families::{Row, TransformerFamily};
+use crate::pipeline::families::{Row, Start, TransformerFamily};
 use crate::pipeline::long_text::LongText;
 use crate::pipeline::place::{GuidancePlace, Placement};
 use crate::pipeline::redux::Shelf;
@@ -176,6 +176,9 @@ impl Pipeline {
             first: video.first,
             last: video.last,
             late: family.boundary().is_some(),
+            key_frames: video.start == Start::Latents,
+            frame_noise: video.frame_noise.is_some(),
+            denoising_decoder: vae_config.denoises(),
         });
         let vae = VaeStage::new(
             vae_config,

@@ -416,6 +416,7 @@ impl Body {
             last: app.frame("end_image", self.end_image.take()).await?,
             late_guidance: late,
             format: Some(format),
+            ..VideoFields::default()
         };
         app.valid(fields, &InterfaceDefaults::OWN, &app.options().limits)
     }

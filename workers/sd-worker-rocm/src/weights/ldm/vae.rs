@@ -4,12 +4,15 @@ use crate::info::Family;
 use crate::models::codec::CodecConfig;
 use crate::models::vae::patched::PatchedVaeConfig;
 use crate::models::vae::VaeConfig;
-use crate::weights::{wan_vae, Weights};
+use crate::weights::{ltx_vae, wan_vae, Weights};
 
 /// The autoencoder of a single file or of a file of its own, of whatever kind it is.
 pub fn codec(file: &Weights, family: Family) -> Option<(CodecConfig, Weights)> {
     if let Some((config, weights)) = wan_vae::take(file) {
         return Some((CodecConfig::Wan(config), weights));
+    }
+    if let Some((config, weights)) = ltx_vae::take(file) {
+        return Some((CodecConfig::Ltx(config), weights));
     }
     if !file.contains("bn.running_mean") {
         return vae(file, family).map(|(config, weights)| (config.into(), weights));
@@ -90,7 +93,7 @@ pub fn vae(original: &Weights, family: Family) -> Option<(VaeConfig, Weights)> {
         Family::Flux2 => (1.0, None),
         Family::Sd3 => (1.5305, Some(0.0609)),
         // Theirs are of another kind.
-        Family::Wan | Family::QwenImage => return None,
+        Family::Wan | Family::QwenImage | Family::Ltx | Family::Sana => return None,
         // FLUX.1's, which others have taken over.
         _ => (0.3611, Some(0.1159)),
     };

@@ -6,8 +6,9 @@ use crate::models::layers::{layer_norm, linear, Linear};
 use crate::models::norm::RmsNorm;
 use crate::models::transformer::attention::attend;
 use crate::models::transformer::blocks::PlainNorm;
+use crate::models::transformer::stretches::{in_stretches, modulations, table, Stretch};
 use crate::models::VarBuilder;
-use candle_core::{DType, Module, Result, Tensor};
+use candle_core::{Module, Result, Tensor};
 use candle_nn::LayerNorm;
 
 /// Queries and keys, normalised over all heads together, and values.
@@ -89,7 +90,7 @@ impl Block {
             },
             up: linear(vb.pp("ffn.net.0.proj"), width, config.ffn_dim)?,
             down: linear(vb.pp("ffn.net.2"), config.ffn_dim, width)?,
-            table: table(&vb, 6, width)?,
+            table: table(&vb, &[1, 6, width])?,
             heads: config.num_attention_heads,
         })
     }
@@ -127,55 +128,6 @@ impl Block {
         let h = self.down.forward(&self.up.forward(&h)?.gelu()?)?;
         x + in_stretches(&h, &by, |h, by| h.broadcast_mul(&by[5]))?
     }
-}
-
-/// A table of scales and shifts, `(rows, width)`, f32.
-pub(super) fn table(vb: &VarBuilder, rows: usize, width: usize) -> Result<Tensor> {
-    let table = vb.get((1, rows, width), "scale_shift_table")?;
-    table.to_dtype(DType::F32)?.squeeze(0)
-}
-
-/// So many successive tokens, and the projected time that they are at, `(rows, width)`, f32.
-#[derive(Debug, Clone)]
-pub(super) struct Stretch {
-    pub(super) tokens: usize,
-    pub(super) time: Tensor,
-}
-
-/// For each stretch the table's rows with its time added, `(1, 1, width)` each.
-pub(super) type Modulated = Vec<(usize, Vec<Tensor>)>;
-
-/// The table's rows with each stretch's time.
-pub(super) fn modulations(
-    table: &Tensor,
-    stretches: &[Stretch],
-    dtype: DType,
-) -> Result<Modulated> {
-    let stretches = stretches.iter().map(|stretch| {
-        let rows = (table + &stretch.time)?.to_dtype(dtype)?;
-        let rows = rows.chunk(rows.dim(0)?, 0)?;
-        let rows = rows.iter().map(|row| row.unsqueeze(0)?.contiguous());
-        Ok((stretch.tokens, rows.collect::<Result<_>>()?))
-    });
-    stretches.collect()
-}
-
-/// `of` every stretch of tokens of `x`, `(batch, tokens, width)`.
-pub(super) fn in_stretches(
-    x: &Tensor,
-    by: &Modulated,
-    of: impl Fn(&Tensor, &[Tensor]) -> Result<Tensor>,
-) -> Result<Tensor> {
-    if let [(_, by)] = by.as_slice() {
-        return of(x, by);
-    }
-    let mut start = 0;
-    let mut parts = Vec::new();
-    for (tokens, by) in by {
-        parts.push(of(&x.narrow(1, start, *tokens)?.contiguous()?, by)?);
-        start += tokens;
-    }
-    Tensor::cat(&parts, 1)
 }
 
 /// CLIP's view of the picture to start from, brought to the network's width.

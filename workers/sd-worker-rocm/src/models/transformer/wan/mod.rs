@@ -7,10 +7,11 @@ pub use config::WanConfig;
 
 use super::attention::Rope;
 use super::blocks::PlainNorm;
+use super::stretches::{in_stretches, modulations, table, Stretch};
 use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::time::Time;
 use crate::models::VarBuilder;
-use blocks::{in_stretches, modulations, table, Block, PictureEmbedding, Stretch};
+use blocks::{Block, PictureEmbedding};
 use candle_core::{DType, Module, Result, Tensor};
 
 /// What all steps of a video share.
@@ -85,7 +86,7 @@ impl Wan {
                 .map(|i| Block::new(blocks.pp(i), config))
                 .collect::<Result<_>>()?,
             norm: PlainNorm::with_eps(&vb, width, config.eps)?,
-            table: table(&vb, 2, width)?,
+            table: table(&vb, &[1, 2, width])?,
             out: linear(vb.pp("proj_out"), width, 4 * config.out_channels)?,
             dtype: vb.dtype(),
             config: config.clone(),
