@@ -32,10 +32,8 @@ fn newest(server: &Server) -> RgbImage {
 
 /// Whether two pictures are the same, bit for bit, where `inside` says so.
 fn is_same(a: &RgbImage, b: &RgbImage, inside: impl Fn(u32, u32) -> bool) -> bool {
-    let pixels = a.enumerate_pixels().filter(|(x, y, _)| inside(*x, *y));
-    pixels
-        .into_iter()
-        .all(|(x, y, pixel)| pixel == b.get_pixel(x, y))
+    let mut pixels = a.enumerate_pixels().filter(|(x, y, _)| inside(*x, *y));
+    pixels.all(|(x, y, pixel)| pixel == b.get_pixel(x, y))
 }
 
 #[test]
