@@ -231,7 +231,8 @@ mod tests {
         for route in serve::all_routes::<ImageWorker>().iter() {
             let (path, method) = (route.path(), route.method().as_str());
             assert!(!route.summary().is_empty(), "{path}");
-            let item = &document["paths"][path][method.to_lowercase()];
+            // OpenAPI has no word for the rest of a path.
+            let item = &document["paths"][path.replace("{*", "{")][method.to_lowercase()];
             assert_eq!(item["summary"], route.summary());
             assert_eq!(item["requestBody"].is_object(), route.has_body(), "{path}");
         }

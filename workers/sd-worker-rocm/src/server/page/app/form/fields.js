@@ -144,6 +144,7 @@ export const SECTIONS = [
       { name: "guidance_start", label: "Begins at", ...share, usual: () => 0 },
       { name: "guidance_end", label: "Ends at", ...share, usual: () => 1 },
       { name: "guidance_min_sigma", label: "Ends below sigma", kind: "number", min: 0, step: 0.1, usual: () => 0 },
+      { name: "guidance_norm", label: "Most length", kind: "number", min: 0, max: 100, step: 0.5, placeholder: "any" },
       { name: "guidance_schedule", label: "By parts of the run", kind: "numbers", hint: "One number for each part: 7, 5, 3" },
       { name: "guidance_agreement", label: "Ends by agreement", kind: "number", min: 0, max: 1, step: 0.005, placeholder: "off" },
       { name: "cfg_zero", label: "CFG-Zero*", kind: "flag" },
