@@ -292,6 +292,7 @@ impl Follower {
         let turn = TURN.acquire().await;
         let _turn = turn.map_err(|_| ApiError::internal("no picture is made larger any more"))?;
         let made = blocking(move || {
+            let device = worker::device::beside(&device)?;
             let mut image = image;
             for path in networks {
                 let mut network = Network::open(&path, &device)?;
