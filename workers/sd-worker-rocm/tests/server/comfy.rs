@@ -615,6 +615,11 @@ fn sockets_tell_what_goes_on() {
         ..ServerOptions::default()
     };
     let server = Server::with(QueueOptions::default(), options);
+    // Slow enough that steps are seen one by one.
+    let slow = with(&[
+        ("/6/inputs/text", json!("slow")),
+        ("/3/inputs/steps", json!(6)),
+    ]);
     let mut mine = Socket::open(&server, "/ws?clientId=me");
     let hello = parse(&mine.read().1);
     assert_eq!(
@@ -623,7 +628,7 @@ fn sockets_tell_what_goes_on() {
     );
     let mut other = Socket::open(&server, "/api/ws");
     assert_eq!(parse(&other.read().1)["type"], "status");
-    let (_, answer) = server.post("/prompt", &json!({"prompt": graph(), "client_id": "me"}));
+    let (_, answer) = server.post("/prompt", &json!({"prompt": slow, "client_id": "me"}));
     let id = answer["prompt_id"].clone();
     let (mut kinds, mut previews, mut files) = (Vec::new(), 0, 0);
     loop {

@@ -100,7 +100,7 @@ fn the_example_of_its_page() {
     body["output_format"] = json!("jpeg");
     body["embed_image_metadata"] = json!(false);
     let job = ended(&server, &submit(&server, "img_gen", &without_nulls(body)));
-    assert_eq!(job["result"]["output_format"], "jpg");
+    assert_eq!(job["result"]["output_format"], "jpeg");
     let (_, told) = server.get("/sdcpp/v1/capabilities");
     assert_eq!(
         (&told["current_mode"], &told["model"]["name"]),

@@ -138,8 +138,9 @@ fn progress_by_a_socket_and_interruption() {
     let (_folder, server) = server();
     let session = session(&server);
     let mut socket = Socket::open(&server, "/API/GenerateText2ImageWS");
-    socket
-        .write(&json!({"session_id": session, "images": 2, "prompt": "x", "seed": 9, "steps": 3}));
+    socket.write(
+        &json!({"session_id": session, "images": 2, "prompt": "slow", "seed": 9, "steps": 6}),
+    );
     let (mut images, mut previews, mut last) = (Vec::new(), 0, 0.0);
     while let Some(message) = socket.message() {
         if let Some(progress) = message.get("gen_progress") {
