@@ -126,7 +126,7 @@ enum Latents<'a> {
     Nothing,
     Picture,
     /// Another sampler, enlarged.
-    Sampler(Node<'a>, HighresFields),
+    Sampler(Node<'a>, Box<HighresFields>),
 }
 
 impl Recipe {
@@ -194,7 +194,7 @@ impl Recipe {
                 self.tell(&node, "denoise below 1 without a picture to start from");
             }
             Latents::Nothing | Latents::Picture => {}
-            Latents::Sampler(first, highres) if is_last => self.second(graph, first, highres),
+            Latents::Sampler(first, highres) if is_last => self.second(graph, first, *highres),
             Latents::Sampler(..) => self.tell(&node, "a third pass"),
         }
     }
@@ -239,14 +239,13 @@ impl Recipe {
     fn custom<'a>(&mut self, graph: &mut Graph<'a>, node: Node<'a>) {
         let mut part = |graph: &mut Graph<'a>, name, classes: &[&str]| {
             let found = graph.linked(node, name).map(|(part, _)| part);
-            let found = found.filter(|part| {
+            found.filter(|part| {
                 let known = classes.contains(&part.class);
                 if !known {
                     self.tell(part, "");
                 }
                 known
-            });
-            found
+            })
         };
         let noise = part(graph, "noise", &["RandomNoise"]);
         let method = part(graph, "sampler", &["KSamplerSelect"]);
@@ -537,7 +536,7 @@ impl Recipe {
                     "samples"
                 }
                 class if SAMPLERS.contains(&class) => match highres {
-                    Some(highres) => return Latents::Sampler(node, highres),
+                    Some(highres) => return Latents::Sampler(node, Box::new(highres)),
                     None => {
                         self.tell(&sampler, "it goes on with the latents of another sampler");
                         return Latents::Nothing;
