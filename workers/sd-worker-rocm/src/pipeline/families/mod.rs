@@ -48,9 +48,9 @@ pub const FAMILIES: &[Row] = &[
     sd3::ROW,
     qwen_image::ROW,
     lumina2::ROW,
-    wan::ROW,
-    ltx::ROW,
     sana::ROW,
+    ltx::ROW,
+    wan::ROW,
     hidream::ROW,
     z_image::ROW,
 ];

@@ -7,6 +7,8 @@ use crate::models::VarBuilder;
 use crate::pipeline::language::{last, Question};
 use crate::pipeline::load::{Decoder, TextModels, TextSource};
 use crate::pipeline::text::{composed_long, Reading};
+use crate::sampling::noise_schedule::Spacing;
+use crate::sampling::NoiseSchedule;
 use crate::weights::folder::Folder;
 use candle_core::Result as CandleResult;
 use serde_json::json;
@@ -88,6 +90,11 @@ impl TransformerFamily for SanaConfig {
     fn scheduler(&self) -> &'static str {
         r#"{"_class_name": "DPMSolverMultistepScheduler", "prediction_type": "flow_prediction", "use_flow_sigmas": true,
         "flow_shift": 3.0}"#
+    }
+
+    fn schedule(&self, schedule: NoiseSchedule) -> NoiseSchedule {
+        // Its pipeline leaves the steps to the scheduler.
+        schedule.with_spacing(Spacing::Linspace)
     }
 
     fn patch(&self) -> usize {
