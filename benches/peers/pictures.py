@@ -29,6 +29,8 @@ import time
 DEVICE = "cuda"
 STARTED = time.perf_counter()
 HERE = os.path.dirname(os.path.abspath(__file__))
+# torchvision asks whether there is a module of the name of a program beside this one.
+sys.path = [place for place in sys.path if os.path.abspath(place or ".") != HERE]
 CARRIED = os.path.join(HERE, "../../workers/sd-worker-rocm/models/tiny-shapes-sd/tokenizer")
 CLIP_L = dict(
     hidden_size=768, intermediate_size=3072, num_hidden_layers=12, num_attention_heads=12, projection_dim=768, vocab_size=49408,
@@ -307,7 +309,7 @@ def peers(kind, folder, batch, compiles):
         for how, way in ways + ([("torch.compile", None)] if compiles else []):
             try:
                 if way is None:
-                    peer.call = torch.compile(peer.network, mode="max-autotune-no-cudagraphs" if kind == "sd15" else "default")
+                    peer.call = torch.compile(peer.network)
                     way = peer.graph
                     how = "torch.compile, CUDA graph"
                 steps = about["steps"]
