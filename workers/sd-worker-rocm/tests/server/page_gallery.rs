@@ -170,7 +170,7 @@ fn pictures_are_compared_saved_and_deleted() {
 fn stored(archive: &[u8]) -> Vec<(String, &[u8])> {
     let number = |at: usize, size: usize| {
         let bytes = archive[at..at + size].iter().rev();
-        bytes.fold(0, |sum, byte| sum << 8 | usize::from(*byte))
+        bytes.fold(0, |sum, byte| (sum << 8) | usize::from(*byte))
     };
     let end = archive.len() - 22;
     assert_eq!(number(end, 4), 0x0605_4b50);

@@ -118,7 +118,8 @@ export class Collection {
         const id = `${job.id}-${index}`;
         listed.add(id);
         const known = this.#pictures.get(id);
-        if (known) Object.assign(known, { url: image.url, videoUrl: image.video_url });
+        if (known)
+          Object.assign(known, { url: image.url, videoUrl: image.video_url, mine: known.mine || isMine(job.id) });
         if (this.#gone.has(id) || known?.kept) continue;
         if (!known) {
           this.#pictures.set(id, {
