@@ -2,9 +2,9 @@
 
 use crate::support::Server;
 use serde_json::{json, Value};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Lines, Read, Write};
 use std::net::TcpStream;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The name under which WebDriver passes elements.
@@ -17,6 +17,24 @@ pub struct Browser {
     session: String,
 }
 
+/// A driver, its port, and what else it says; `None` if it ended before it had a port.
+fn start_driver() -> Option<(Child, String, Lines<BufReader<ChildStdout>>)> {
+    let mut driver = Command::new("chromedriver")
+        .arg("--port=0")
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("chromedriver (Debian: chromium-driver)");
+    let mut lines = BufReader::new(driver.stdout.take()?).lines();
+    let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
+        let (_, port) = line.split_once("successfully on port ")?;
+        Some(port.trim_end_matches('.').to_string())
+    });
+    if port.is_none() {
+        let _ = driver.wait();
+    }
+    Some((driver, port?, lines))
+}
+
 impl Browser {
     pub fn start() -> Self {
         Self::sized(1200, 900)
@@ -24,18 +42,8 @@ impl Browser {
 
     /// With a window of this size; a narrow one has a finger instead of a mouse.
     pub fn sized(width: usize, height: usize) -> Self {
-        let mut driver = Command::new("chromedriver")
-            .arg("--port=0")
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("chromedriver (Debian: chromium-driver)");
-        let mut lines = BufReader::new(driver.stdout.take().unwrap()).lines();
-        let port = loop {
-            let line = lines.next().expect("chromedriver tells its port").unwrap();
-            if let Some((_, port)) = line.split_once("successfully on port ") {
-                break port.trim_end_matches('.').to_string();
-            }
-        };
+        // Two that look for a port at once may choose the same one; the later one gives up.
+        let (driver, port, lines) = (0..5).find_map(|_| start_driver()).expect("a driver");
         // Whatever else it says must not fill the pipe.
         std::thread::spawn(move || lines.for_each(drop));
         let mut browser = Self {

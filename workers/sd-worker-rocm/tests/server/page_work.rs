@@ -163,8 +163,9 @@ fn a_grid_goes_on_past_a_cell_that_fails() {
         "{cells}"
     );
     assert!(cells[4].as_str().unwrap().contains("memory"), "{cells}");
-    // Nothing was made twice: three pictures, and two that failed of which the server knows.
-    assert_eq!(server.queue.jobs().len(), 6);
+    // Nothing was made twice, but for a cell that was on its way when the page was left.
+    let made = server.queue.jobs().len();
+    assert!((6..=7).contains(&made), "{made}");
 
     browser.click(".grid .cell.completed");
     browser.wait_for(
@@ -192,7 +193,7 @@ fn a_grid_goes_on_past_a_cell_that_fails() {
     browser.wait_for(
         "document.querySelector('.grid .hint').textContent == 'cancelled: 0 of 10 made, 10 not'",
     );
-    assert!(server.queue.jobs().len() <= 6 + 3);
+    assert!(server.queue.jobs().len() <= made + 3);
     let start = Instant::now();
     while server.queue.running().is_some() {
         assert!(start.elapsed() < Duration::from_secs(10));

@@ -67,7 +67,10 @@ export async function* events(path, signal) {
   let text = "";
   try {
     for (;;) {
-      const { done, value } = await reader.read();
+      const { done, value } = await reader.read().catch((error) => {
+        // The connection broke: the server is asked again, as where it does not answer.
+        throw error.name === "AbortError" ? error : new ServerError("The server does not answer.");
+      });
       if (done) return;
       text += value;
       const frames = text.split(/\r?\n\r?\n/);
