@@ -3,7 +3,7 @@
 use super::output::write_file;
 use super::png_info::read_picture;
 use crate::image_io::{self, DecodeLimits, Format};
-use crate::preprocess::{Kind, Preprocessor};
+use crate::preprocess::{Kind, NetworkFolders, Preprocessor};
 use candle_core::Device;
 use clap::Args;
 use std::path::PathBuf;
@@ -14,8 +14,10 @@ use worker::{Error, Result};
 /// Arguments of `preprocess`.
 #[derive(Debug, Args)]
 pub struct PreprocessArgs {
-    /// canny, invert, threshold, scribble-xdog, lineart-standard, tile, blur, intensity; softedge-hed and lineart with
-    /// --network. AUTOMATIC1111's names are understood, too.
+    /// canny, invert, threshold, scribble-xdog, lineart-standard, tile, blur, intensity, luminance, shuffle; with
+    /// --network or --preprocessor-dir softedge-hed, softedge-hed-safe, scribble-hed, lineart, lineart-coarse,
+    /// lineart-anime, mlsd, depth, depth-midas, depth-anything, normal and pose.
+    /// AUTOMATIC1111's names are understood, too.
     #[arg(value_parser = Kind::from_name)]
     kind: Kind,
 
@@ -39,11 +41,12 @@ pub struct PreprocessArgs {
 /// Settings of a preprocessor.
 #[derive(Debug, Args, Clone)]
 struct PreprocessSettings {
-    /// The first threshold: of canny the low one, of blur its pixels, of tile how many times coarser.
+    /// The first threshold: of canny the low one, of blur its pixels, of tile how many times coarser, of shuffle the seed,
+    /// of mlsd how likely lines are, of normal how near they are at least, of intensity and luminance the exponent.
     #[arg(long, value_name = "X")]
     threshold_a: Option<f64>,
 
-    /// The second threshold: of canny the high one.
+    /// The second threshold: of canny the high one, of mlsd how long lines are at least.
     #[arg(long, value_name = "X")]
     threshold_b: Option<f64>,
 
@@ -51,9 +54,18 @@ struct PreprocessSettings {
     #[arg(long, value_name = "N")]
     resolution: Option<u32>,
 
-    /// The network, as .safetensors.
-    #[arg(long, value_name = "FILE")]
+    /// The network: a .safetensors file, or a folder as transformers writes it.
+    #[arg(long, value_name = "PATH")]
     network: Option<PathBuf>,
+
+    /// Folder in which the network is looked for; may be given several times.
+    #[arg(
+        long,
+        value_delimiter = ':',
+        conflicts_with = "network",
+        value_name = "DIR"
+    )]
+    preprocessor_dir: Vec<PathBuf>,
 }
 
 impl PreprocessArgs {
@@ -61,16 +73,19 @@ impl PreprocessArgs {
         let format = Format::of_path(&self.output)?;
         let picture = image_io::decode(&read_picture(&self.picture)?, &DecodeLimits::default())
             .map_err(|e| Error::Usage(format!("{}: {e}", self.picture.display())))?;
-        let device = match self.kind.needs_network() {
-            true => self.device.select()?.device,
-            false => Device::Cpu,
+        let device = match self.kind.network() {
+            Some(_) => self.device.select()?.device,
+            None => Device::Cpu,
         };
         let PreprocessSettings {
             threshold_a,
             threshold_b,
             resolution,
             network,
+            preprocessor_dir,
         } = self.settings;
+        let folders = NetworkFolders::new(preprocessor_dir);
+        let network = network.or_else(|| folders.find(self.kind));
         let preprocessor = Preprocessor {
             kind: self.kind,
             thresholds: [threshold_a, threshold_b],

@@ -7,12 +7,12 @@ use crate::editing::{Editing, Fill, Fit, Sides};
 use crate::image_io::{self, DecodeLimits};
 use crate::info::ModelInfo;
 use crate::lora::Lora;
-use crate::preprocess::{Kind, Preprocessor};
+use crate::preprocess::{Kind, NetworkFolders, Preprocessor};
 use crate::recall::Recalled;
 use crate::request::fields::DEFAULT_BATCH;
 use crate::request::{
-    BlockStrengths, Control, ControlMode, HighresFields, InitFields, InterfaceDefaults, IpAdapter,
-    Limits, MicroConditions, RequestFields, Tuning, ValidRequest, VideoFields,
+    BlockStrengths, Control, ControlMode, Hidden, HighresFields, InitFields, InterfaceDefaults,
+    IpAdapter, Limits, MicroConditions, RequestFields, Tuning, ValidRequest, VideoFields,
 };
 use crate::rng::RngKind;
 use crate::upscale::Method;
@@ -287,14 +287,22 @@ pub struct RequestArgs {
     #[arg(long, requires = "control_image", value_name = "PATH")]
     control_model: Vec<PathBuf>,
 
-    /// What is made of --control-image first: canny, invert, threshold, scribble-xdog, lineart-standard, tile, blur or
-    /// intensity; none takes it as it is. `preprocess` has their settings.
+    /// What is made of --control-image first, as `preprocess` lists it, which has the settings; none takes it as it is.
+    /// Networks of --preprocessor-dir run on the CPU. inpaint hides what --control-mask or --mask has.
     #[arg(long, requires = "control_model", value_name = "NAME", value_parser = Kind::from_name)]
     control_preprocessor: Vec<Kind>,
+
+    /// Folder with networks for --control-preprocessor; may be given several times.
+    #[arg(long, value_delimiter = ':', value_name = "DIR")]
+    preprocessor_dir: Vec<PathBuf>,
 
     /// The picture that it follows.
     #[arg(long, requires = "control_model", value_name = "FILE")]
     control_image: Vec<PathBuf>,
+
+    /// What the preprocessor inpaint hides of it: white. Left out, what --mask has.
+    #[arg(long, requires = "control_model", value_name = "FILE")]
+    control_mask: Vec<PathBuf>,
 
     /// How strongly it steers, 0 to 2; 1 if absent.
     #[arg(long, requires = "control_model", value_name = "X")]
@@ -479,6 +487,7 @@ impl RequestArgs {
                 let recalled = Recalled::of(&read_picture(path)?, &Method::of);
                 let recalled =
                     recalled.map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
+                let recalled = recalled.fitting(info);
                 if !recalled.left_out.is_empty() {
                     let left_out = recalled.left_out.join(", ");
                     tell(&format!(
@@ -568,13 +577,29 @@ impl RequestArgs {
                 self.control_image.len()
             )));
         }
+        let folders = NetworkFolders::new(self.preprocessor_dir.clone());
         let pairs = self.control_model.iter().zip(&self.control_image);
         let controls = pairs.enumerate().map(|(i, (model, image))| {
             let kind = of_one("--control-kind", &self.control_kind, i, count)?;
             let name = "--control-preprocessor";
             let made = of_one(name, &self.control_preprocessor, i, count)?.unwrap_or(Kind::None);
             let image = image_io::to_rgb(&picture(image)?);
-            let image = Preprocessor::new(made).run(&image, &Device::Cpu)?;
+            let preprocessor = Preprocessor {
+                network: folders.find(made),
+                ..Preprocessor::new(made)
+            };
+            let image = preprocessor.run(&image, &Device::Cpu)?;
+            let mask = of_one("--control-mask", &self.control_mask, i, count)?;
+            let hidden = match (made, mask) {
+                (Kind::Inpaint, None) => Hidden::Masked,
+                (Kind::Inpaint, Some(mask)) => Hidden::White(image_io::to_mask(&picture(&mask)?)),
+                (_, None) => Hidden::Nothing,
+                (_, Some(_)) => {
+                    return Err(Error::Usage(
+                        "--control-mask is for --control-preprocessor inpaint".to_string(),
+                    ))
+                }
+            };
             Ok(Control {
                 strength: of_one("--control-strength", &self.control_strength, i, count)?
                     .unwrap_or(1.0),
@@ -582,6 +607,7 @@ impl RequestArgs {
                 kind,
                 start: of_one("--control-start", &self.control_start, i, count)?.unwrap_or(0.0),
                 end: of_one("--control-end", &self.control_end, i, count)?.unwrap_or(1.0),
+                hidden,
                 ..Control::new(model.clone(), image)
             })
         });

@@ -5,6 +5,7 @@ use super::wording::LibraryArgs;
 use super::Cli;
 use crate::image_io::DecodeLimits;
 use crate::jobs::{Generate, QueueOptions};
+use crate::preprocess::NetworkFolders;
 use crate::server::{App, ControlFolders, ImageWorker, Limits, LoraFolders, ServerOptions};
 use crate::upscale::UpscalerFolders;
 use clap::Args;
@@ -69,6 +70,11 @@ pub struct ServeArgs {
     /// several times.
     #[arg(long, value_delimiter = ':', value_name = "DIR")]
     controlnet_dir: Vec<PathBuf>,
+
+    /// Folder with networks of preprocessors (safetensors, and folders as transformers writes them); may be given several
+    /// times. Clients name the preprocessors.
+    #[arg(long, value_delimiter = ':', value_name = "DIR")]
+    preprocessor_dir: Vec<PathBuf>,
 
     /// Folder with upscalers (safetensors) that clients may name; may be given several times.
     #[arg(long, value_delimiter = ':', value_name = "DIR")]
@@ -164,6 +170,7 @@ impl ServeArgs {
             loras: LoraFolders::new(self.model.lora_dirs().to_vec()),
             controls: ControlFolders::new(self.controlnet_dir.clone()),
             upscalers: UpscalerFolders::new(self.upscaler_dir.clone()),
+            preprocessors: NetworkFolders::new(self.preprocessor_dir.clone()),
             embeddings: self.model.embeddings().to_vec(),
             vae: self.model.vae().map(Path::to_path_buf),
             save_dir: self.save_dir()?,

@@ -161,21 +161,7 @@ fn region(text: &str) -> Result<RegionPrompt> {
             ..RegionPrompt::default()
         });
     }
-    let numbers: Option<Vec<f64>> = place.split(',').map(number).collect();
-    let (left, top, width, height, strength) = match numbers.ok_or_else(wrong)?[..] {
-        [left, top, width, height] => (left, top, width, height, 1.0),
-        [left, top, width, height, strength] => (left, top, width, height, strength),
-        _ => return Err(wrong()),
-    };
-    Ok(RegionPrompt {
-        prompt,
-        left,
-        top,
-        width,
-        height,
-        mask: None,
-        strength,
-    })
+    text.parse().map_err(|_| wrong())
 }
 
 #[cfg(test)]

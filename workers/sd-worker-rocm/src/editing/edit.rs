@@ -4,7 +4,7 @@ use super::blur::{blurred, filled};
 use super::fit::{extended, fitted, put, stretched};
 use super::options::{Editing, Fill, Fit, Sides};
 use super::region::Region;
-use crate::request::{ImageRequest, Init};
+use crate::request::{Hidden, ImageRequest, Init};
 use image::imageops::{self, FilterType};
 use image::{GrayImage, Luma, RgbImage};
 
@@ -68,6 +68,11 @@ impl Edit {
                     // A picture of the whole shows the same place.
                     if control.image.dimensions() == picture.dimensions() {
                         control.image = imageops::crop_imm(&control.image, x, y, w, h).to_image();
+                    }
+                    if let Hidden::White(mask) = &mut control.hidden {
+                        if mask.dimensions() == picture.dimensions() {
+                            *mask = imageops::crop_imm(mask, x, y, w, h).to_image();
+                        }
                     }
                 }
                 let part = imageops::crop_imm(&picture, x, y, w, h).to_image();

@@ -14,6 +14,9 @@ pub enum Resample {
         /// PyTorch's `antialias`.
         antialias: bool,
     },
+    /// Straight lines between two pixels, where the middles of the outermost ones stay at the edges (PyTorch's
+    /// `align_corners`).
+    Corners,
     /// Curves through four pixels.
     Bicubic {
         /// PyTorch's `antialias`, whose curves are flatter.
@@ -60,6 +63,15 @@ impl Resample {
                 Self::NearestExact => add(middle as i64, 1.0),
                 Self::Bilinear { antialias: false } => {
                     let place = (middle - 0.5).max(0.0);
+                    let share = place - place.floor();
+                    add(place as i64, 1.0 - share);
+                    add(place as i64 + 1, share);
+                }
+                Self::Corners => {
+                    let place = match outputs {
+                        1 => 0.0,
+                        _ => i as f64 * (inputs - 1) as f64 / (outputs - 1) as f64,
+                    };
                     let share = place - place.floor();
                     add(place as i64, 1.0 - share);
                     add(place as i64 + 1, share);
@@ -157,6 +169,12 @@ mod tests {
                 vec![1.0, -0.3125, -1.625, 2.125, 2.90625, 0.71875, 1.90625, 3.0],
             ),
             (bilinear(false), 3, vec![0.0, 4.0, 2.16667]),
+            (
+                Resample::Corners,
+                8,
+                vec![1.0, -0.71429, -1.14286, 2.28571, 3.0, 1.0, 1.57143, 3.0],
+            ),
+            (Resample::Corners, 3, vec![1.0, 4.0, 3.0]),
             (
                 bilinear(true),
                 8,

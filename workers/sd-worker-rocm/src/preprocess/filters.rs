@@ -112,8 +112,70 @@ pub fn blur(picture: &RgbImage, sigma: f64) -> RgbImage {
     })
 }
 
-/// The brightest colour of each pixel.
-pub fn intensity(picture: &RgbImage) -> RgbImage {
+/// The brightest colour of each pixel, from 0 to 1 to the power of `gamma`.
+pub fn intensity(picture: &RgbImage, gamma: f64) -> RgbImage {
     let most = |i: usize| picture.as_raw()[3 * i..3 * i + 3].iter().max().copied();
-    grey(picture, |i| most(i).map_or(0.0, f32::from))
+    powers(picture, gamma, &|i| most(i).unwrap_or(0))
+}
+
+/// How bright each pixel looks (CIE L*), from 0 to 1 to the power of `gamma`.
+pub fn luminance(picture: &RgbImage, gamma: f64) -> RgbImage {
+    let linear = |byte: u8| {
+        let share = f64::from(byte) / 255.0;
+        match share <= 0.04045 {
+            true => share / 12.92,
+            false => ((share + 0.055) / 1.055).powf(2.4),
+        }
+    };
+    let table: Vec<f64> = (0..=u8::MAX).map(linear).collect();
+    powers(picture, gamma, &|i| {
+        let [r, g, b] = [0, 1, 2].map(|c| table[usize::from(picture.as_raw()[3 * i + c])]);
+        let light = 0.212671 * r + 0.715160 * g + 0.072169 * b;
+        let lightness = match light > 0.008856 {
+            true => 116.0 * light.cbrt() - 16.0,
+            false => 903.3 * light,
+        };
+        (lightness * 255.0 / 100.0).round().clamp(0.0, 255.0) as u8
+    })
+}
+
+/// Bytes from 0 to 1 to the power of `gamma`.
+fn powers(picture: &RgbImage, gamma: f64, byte: &dyn Fn(usize) -> u8) -> RgbImage {
+    let power = |byte: usize| ((byte as f64 / 255.0).powf(gamma) * 255.0).round() as u8;
+    let table: Vec<u8> = (0..256).map(power).collect();
+    grey(picture, |i| f32::from(table[usize::from(byte(i))]))
+}
+
+/// Soft edges as scribbles: the ridges of what is smoothed, softened and then drawn white.
+pub fn thinned(edges: &RgbImage) -> RgbImage {
+    /// Least height of a ridge.
+    const LEAST: f32 = 127.0;
+    /// Standard deviation in pixels, before and after.
+    const SIGMA: f32 = 3.0;
+    let [plane, ..] = planes(edges);
+    let smooth = spread(&plane, SIGMA);
+    let (width, height) = (smooth.width as i64, smooth.height as i64);
+    let at = |x: i64, y: i64| {
+        let inside = (0..width).contains(&x) && (0..height).contains(&y);
+        match inside {
+            true => smooth.values[(y * width + x) as usize],
+            false => f32::NEG_INFINITY,
+        }
+    };
+    let ridge = grey(edges, |i| {
+        let (x, y) = (i as i64 % width, i as i64 / width);
+        let here = at(x, y);
+        let along = [(1, 0), (0, 1), (1, 1), (1, -1)];
+        let mut ways = along.into_iter();
+        let highest = ways.any(|(dx, dy)| here >= at(x + dx, y + dy) && here >= at(x - dx, y - dy));
+        match highest && here > LEAST {
+            true => 255.0,
+            false => 0.0,
+        }
+    });
+    let soft = blur(&ridge, f64::from(SIGMA));
+    grey(edges, |i| match soft.as_raw()[3 * i] > 4 {
+        true => 255.0,
+        false => 0.0,
+    })
 }

@@ -1,10 +1,6 @@
 //! The preprocessors, by name.
 
-use super::{canny, filters, network};
-use crate::editing::fit::stretched;
-use candle_core::Device;
-use image::RgbImage;
-use std::path::PathBuf;
+use super::library::{Needs, NetworkKind};
 use worker::{Error, Result};
 
 /// What is made of a picture.
@@ -28,26 +24,109 @@ pub enum Kind {
     Blur,
     /// The brightest of each pixel's colours.
     Intensity,
+    /// How bright each pixel looks.
+    Luminance,
+    /// The pixels in another order.
+    Shuffle,
+    /// Nothing, but what a mask has is hidden.
+    Inpaint,
     /// Soft edges, by a network (HED).
     SoftEdge,
+    /// The same in two greys.
+    SoftEdgeSafe,
+    /// Scribbles of the same.
+    ScribbleHed,
     /// Lines, by a network.
     LineartNetwork,
+    /// Coarse lines, by a network.
+    LineartCoarse,
+    /// Lines of anime, by a network.
+    LineartAnime,
+    /// Straight lines, by a network.
+    Mlsd,
+    /// Depths, by whatever network there is.
+    Depth,
+    /// Depths, by DPT.
+    DepthMidas,
+    /// Depths, by Depth Anything.
+    DepthAnything,
+    /// Normals of depths.
+    Normal,
+    /// People's bodies.
+    Pose,
 }
 
 /// What a threshold is, its usual value, and the least and the most.
 pub type Threshold = (&'static str, f64, f64, f64);
 
-/// A row: the kind, names (ours, then AUTOMATIC1111's), thresholds.
-type Row = (Kind, &'static [&'static str], &'static [Threshold]);
+/// What there is to say of a kind.
+struct Row {
+    kind: Kind,
+    /// Ours, then AUTOMATIC1111's.
+    names: &'static [&'static str],
+    thresholds: &'static [Threshold],
+    network: Option<Needs>,
+}
 
-const ROWS: [Row; 11] = [
-    (Kind::None, &["none"], &[]),
-    (
+const fn row(kind: Kind, names: &'static [&'static str], thresholds: &'static [Threshold]) -> Row {
+    Row {
+        kind,
+        names,
+        thresholds,
+        network: None,
+    }
+}
+
+const fn of_network(
+    kind: Kind,
+    names: &'static [&'static str],
+    thresholds: &'static [Threshold],
+    kinds: &'static [NetworkKind],
+) -> Row {
+    Row {
+        kind,
+        names,
+        thresholds,
+        network: Some(Needs {
+            kinds,
+            with: &[],
+            without: &[],
+        }),
+    }
+}
+
+const fn named(
+    kind: Kind,
+    names: &'static [&'static str],
+    kinds: &'static [NetworkKind],
+    (with, without): (&'static [&'static str], &'static [&'static str]),
+) -> Row {
+    Row {
+        kind,
+        names,
+        thresholds: &[],
+        network: Some(Needs {
+            kinds,
+            with,
+            without,
+        }),
+    }
+}
+
+/// Words in names of networks that draw coarse lines: the published file's among them.
+const COARSE: &[&str] = &["coarse", "sk_model2"];
+
+/// The exponent of greys.
+const GAMMA: Threshold = ("gamma correction", 1.0, 0.1, 2.0);
+
+const ROWS: [Row; 24] = [
+    row(Kind::None, &["none"], &[]),
+    row(
         Kind::Invert,
         &["invert", "invert (from white bg & black line)"],
         &[],
     ),
-    (
+    row(
         Kind::Canny,
         &["canny"],
         &[
@@ -55,17 +134,17 @@ const ROWS: [Row; 11] = [
             ("high threshold", 200.0, 1.0, 255.0),
         ],
     ),
-    (
+    row(
         Kind::Threshold,
         &["threshold"],
         &[("binarization threshold", 127.0, 0.0, 255.0)],
     ),
-    (
+    row(
         Kind::Scribble,
         &["scribble-xdog", "scribble_xdog"],
         &[("XDoG threshold", 32.0, 1.0, 64.0)],
     ),
-    (
+    row(
         Kind::Lineart,
         &[
             "lineart-standard",
@@ -74,165 +153,177 @@ const ROWS: [Row; 11] = [
         ],
         &[],
     ),
-    (
+    row(
         Kind::Tile,
         &["tile", "tile_resample"],
         &[("down sampling rate", 1.0, 1.0, 8.0)],
     ),
-    (
+    row(
         Kind::Blur,
         &["blur", "blur_gaussian"],
         &[("sigma", 9.0, 0.01, 32.0)],
     ),
-    (Kind::Intensity, &["intensity", "recolor_intensity"], &[]),
-    (Kind::SoftEdge, &["softedge-hed", "softedge_hed"], &[]),
-    (Kind::LineartNetwork, &["lineart", "lineart_realistic"], &[]),
+    row(
+        Kind::Intensity,
+        &["intensity", "recolor_intensity"],
+        &[GAMMA],
+    ),
+    row(
+        Kind::Luminance,
+        &["luminance", "recolor_luminance"],
+        &[GAMMA],
+    ),
+    row(
+        Kind::Shuffle,
+        &["shuffle"],
+        &[("seed", 0.0, 0.0, 4294967295.0)],
+    ),
+    row(
+        Kind::Inpaint,
+        &["inpaint", "inpaint_only", "inpaint_global_harmonious"],
+        &[],
+    ),
+    of_network(
+        Kind::SoftEdge,
+        &["softedge-hed", "softedge_hed"],
+        &[],
+        &[NetworkKind::Hed],
+    ),
+    of_network(
+        Kind::SoftEdgeSafe,
+        &["softedge-hed-safe", "softedge_hedsafe"],
+        &[],
+        &[NetworkKind::Hed],
+    ),
+    of_network(
+        Kind::ScribbleHed,
+        &["scribble-hed", "scribble_hed"],
+        &[],
+        &[NetworkKind::Hed],
+    ),
+    named(
+        Kind::LineartNetwork,
+        &["lineart", "lineart_realistic"],
+        &[NetworkKind::Lineart],
+        (&[], COARSE),
+    ),
+    named(
+        Kind::LineartCoarse,
+        &["lineart-coarse", "lineart_coarse"],
+        &[NetworkKind::Lineart],
+        (COARSE, &[]),
+    ),
+    of_network(
+        Kind::LineartAnime,
+        &["lineart-anime", "lineart_anime"],
+        &[],
+        &[NetworkKind::LineartAnime],
+    ),
+    of_network(
+        Kind::Mlsd,
+        &["mlsd", "mlsd", "m-lsd"],
+        &[
+            ("MLSD value threshold", 0.1, 0.01, 2.0),
+            ("MLSD distance threshold", 0.1, 0.01, 20.0),
+        ],
+        &[NetworkKind::Mlsd],
+    ),
+    of_network(
+        Kind::Depth,
+        &["depth", "depth"],
+        &[],
+        &[NetworkKind::DepthAnything, NetworkKind::Dpt],
+    ),
+    of_network(
+        Kind::DepthMidas,
+        &["depth-midas", "depth_midas"],
+        &[],
+        &[NetworkKind::Dpt],
+    ),
+    of_network(
+        Kind::DepthAnything,
+        &["depth-anything", "depth_anything_v2", "depth_anything"],
+        &[],
+        &[NetworkKind::DepthAnything],
+    ),
+    of_network(
+        Kind::Normal,
+        &["normal", "normal_midas", "normal_map"],
+        &[("normal background threshold", 0.4, 0.0, 1.0)],
+        &[NetworkKind::Dpt, NetworkKind::DepthAnything],
+    ),
+    of_network(Kind::Pose, &["pose", "openpose"], &[], &[NetworkKind::Body]),
 ];
 
-/// Most pixels of a picture that is looked at.
-const MAX_PIXELS: u32 = 1 << 26;
+/// What to do instead of preprocessors that are not implemented, by words of their names.
+const INSTEAD: [(&str, &str); 6] = [
+    (
+        "dw_openpose",
+        "DWPose is an ONNX model, which is not read: openpose has OpenPose's body",
+    ),
+    (
+        "openpose_",
+        "hands and faces are not implemented: openpose has the body",
+    ),
+    ("colorfix", "tile has what such a ControlNet wants to see"),
+    ("lama", "inpaint is without LaMa"),
+    ("pidi", "HED has such edges (softedge-hed, scribble-hed)"),
+    ("normal_bae", "normal has those of depths"),
+];
 
 impl Kind {
     /// The kind of this name.
     ///
     /// # Errors
-    /// [`Error::Usage`] that lists the names.
+    /// [`Error::Usage`] that lists the names, and says what there is instead.
     pub fn from_name(name: &str) -> Result<Self> {
         let asked = if name.is_empty() { "none" } else { name.trim() };
-        let is = |row: &&Row| row.1.iter().any(|known| known.eq_ignore_ascii_case(asked));
-        match ROWS.iter().find(is) {
-            Some((kind, ..)) => Ok(*kind),
-            None => {
-                let names: Vec<_> = ROWS.iter().map(|(_, names, _)| names[0]).collect();
-                Err(Error::Usage(format!(
-                    "the preprocessor {name:?} is not implemented; send the picture as the ControlNet wants it (none), or use one of {}",
-                    names.join(", ")
-                )))
-            }
+        let is = |row: &&Row| {
+            let mut names = row.names.iter();
+            names.any(|known| known.eq_ignore_ascii_case(asked))
+        };
+        if let Some(row) = ROWS.iter().find(is) {
+            return Ok(row.kind);
         }
+        let lower = asked.to_lowercase();
+        let instead = INSTEAD.iter().find(|(word, _)| lower.contains(word));
+        let instead = instead.map_or(String::new(), |(_, text)| format!(" ({text})"));
+        let names: Vec<_> = ROWS.iter().map(|row| row.names[0]).collect();
+        Err(Error::Usage(format!(
+            "the preprocessor {name:?} is not implemented{instead}; send the picture as the ControlNet wants it (none), or use one of {}",
+            names.join(", ")
+        )))
     }
 
     fn row(self) -> &'static Row {
         // Every kind has one: a test says so.
-        ROWS.iter().find(|row| row.0 == self).unwrap_or(&ROWS[0])
+        ROWS.iter().find(|row| row.kind == self).unwrap_or(&ROWS[0])
     }
 
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
-        ROWS.iter().map(|row| row.0)
+        ROWS.iter().map(|row| row.kind)
     }
 
     /// Its name.
     pub fn name(self) -> &'static str {
-        self.row().1[0]
+        self.row().names[0]
     }
 
     /// The name that AUTOMATIC1111's extension has for it.
     pub fn web_name(self) -> &'static str {
-        let names = self.row().1;
+        let names = self.row().names;
         names.get(1).unwrap_or(&names[0])
     }
 
     /// What can be set.
     pub fn thresholds(self) -> &'static [Threshold] {
-        self.row().2
+        self.row().thresholds
     }
 
-    /// Whether a network's file is needed.
-    pub fn needs_network(self) -> bool {
-        matches!(self, Self::SoftEdge | Self::LineartNetwork)
-    }
-}
-
-/// A preprocessor with its settings.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Preprocessor {
-    /// What is made.
-    pub kind: Kind,
-    /// As [`Kind::thresholds`] says; `None` is the usual one.
-    pub thresholds: [Option<f64>; 2],
-    /// Pixels of the shorter side of the picture that is looked at; `None` is the picture's own.
-    pub resolution: Option<u32>,
-    /// The network, for those that need one.
-    pub network: Option<PathBuf>,
-}
-
-impl Preprocessor {
-    /// With the usual settings.
-    pub fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            thresholds: [None, None],
-            resolution: None,
-            network: None,
-        }
-    }
-
-    /// What is made of a picture. It has the picture's size, unless there is a resolution.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] for settings out of range and a network that is not given; the file's and the device's.
-    pub fn run(&self, picture: &RgbImage, device: &Device) -> Result<RgbImage> {
-        let name = self.kind.name();
-        let mut values = [0.0; 2];
-        for (i, given) in self.thresholds.iter().enumerate() {
-            let known = self.kind.thresholds().get(i);
-            values[i] = match (known, given) {
-                (None, None) => continue,
-                (None, Some(_)) => {
-                    return Err(Error::Usage(format!(
-                        "the preprocessor {name} has {} thresholds",
-                        self.kind.thresholds().len()
-                    )))
-                }
-                (Some((_, usual, ..)), None) => *usual,
-                (Some((what, _, least, most)), Some(given)) => {
-                    if !(*least..=*most).contains(given) {
-                        return Err(Error::Usage(format!(
-                            "the {what} of {name} is {given}; it must be from {least} to {most}"
-                        )));
-                    }
-                    *given
-                }
-            };
-        }
-        let picture = self.sized(picture)?;
-        let [a, b] = values;
-        Ok(match self.kind {
-            Kind::None => picture,
-            Kind::Invert => filters::invert(picture),
-            Kind::Canny => canny::canny(&picture, a, b),
-            Kind::Threshold => filters::threshold(&picture, a),
-            Kind::Scribble => filters::scribble(&picture, a),
-            Kind::Lineart => filters::lineart(&picture),
-            Kind::Tile => filters::tile(&picture, a),
-            Kind::Blur => filters::blur(&picture, a),
-            Kind::Intensity => filters::intensity(&picture),
-            Kind::SoftEdge | Kind::LineartNetwork => {
-                let Some(path) = &self.network else {
-                    return Err(Error::Usage(format!(
-                        "the preprocessor {name} needs a network (--network FILE.safetensors)"
-                    )));
-                };
-                network::run(self.kind, path, &picture, device)?
-            }
-        })
-    }
-
-    fn sized(&self, picture: &RgbImage) -> Result<RgbImage> {
-        let (width, height) = picture.dimensions();
-        let Some(resolution) = self.resolution else {
-            return Ok(picture.clone());
-        };
-        let scale = f64::from(resolution) / f64::from(width.min(height).max(1));
-        let side = |side: u32| (f64::from(side) * scale).round().max(1.0);
-        let pixels = side(width) * side(height);
-        if resolution == 0 || pixels > f64::from(MAX_PIXELS) {
-            return Err(Error::Usage(format!(
-                "a resolution of {resolution} makes {pixels} pixels; it must make 1 to {MAX_PIXELS}"
-            )));
-        }
-        Ok(stretched(picture, side(width) as u32, side(height) as u32))
+    /// Which networks it takes, if it needs one.
+    pub fn network(self) -> Option<Needs> {
+        self.row().network
     }
 }
 
@@ -245,45 +336,20 @@ mod tests {
         for kind in Kind::all() {
             assert_eq!(Kind::from_name(kind.name()).unwrap(), kind);
             assert_eq!(Kind::from_name(kind.web_name()).unwrap(), kind);
-            assert_eq!(kind.row().0, kind);
+            assert_eq!(kind.row().kind, kind);
         }
         assert_eq!(Kind::from_name("").unwrap(), Kind::None);
-        let error = Kind::from_name("openpose_full").unwrap_err().to_string();
-        assert!(
-            error.contains("openpose_full") && error.contains("canny"),
-            "{error}"
-        );
-    }
-
-    #[test]
-    fn settings_are_checked() {
-        let picture = RgbImage::new(8, 6);
-        let run = |preprocessor: Preprocessor| preprocessor.run(&picture, &Device::Cpu);
-        let canny = Preprocessor::new(Kind::Canny);
-        let refused = |preprocessor| run(preprocessor).unwrap_err().to_string();
-        let text = refused(Preprocessor {
-            thresholds: [Some(f64::NAN), None],
-            ..canny.clone()
-        });
-        assert!(text.contains("low threshold"), "{text}");
-        let text = refused(Preprocessor {
-            thresholds: [Some(1.0), None],
-            ..Preprocessor::new(Kind::Invert)
-        });
-        assert!(text.contains("0 thresholds"), "{text}");
-        assert!(refused(Preprocessor::new(Kind::SoftEdge)).contains("network"));
-        for resolution in [0, u32::MAX] {
-            let resolution = Some(resolution);
-            assert!(refused(Preprocessor {
-                resolution,
-                ..canny.clone()
-            })
-            .contains("resolution"));
+        for (name, instead) in [
+            ("openpose_full", "hands"),
+            ("dw_openpose_full", "ONNX"),
+            ("tile_colorfix+sharp", "tile"),
+            ("anything", "canny"),
+        ] {
+            let error = Kind::from_name(name).unwrap_err().to_string();
+            assert!(
+                error.contains(name) && error.contains(instead) && error.contains("canny"),
+                "{error}"
+            );
         }
-        let larger = run(Preprocessor {
-            resolution: Some(12),
-            ..canny
-        });
-        assert_eq!(larger.unwrap().dimensions(), (16, 12));
     }
 }

@@ -4,15 +4,19 @@
 //! |------------|------------------------------------------------------------------------------------------|
 //! | `web_ui`   | the parameters text of AUTOMATIC1111's web UI, and ours                                  |
 //! | `tuning`   | its finer settings of sampling and guidance                                              |
+//! | `besides`  | what such a text says of prompts, told sizes and videos                                  |
 //! | `comfy`    | the graph that ComfyUI puts into its PNG files                                           |
 
+mod besides;
 pub(crate) mod comfy;
+#[cfg(test)]
+mod round_trip;
 mod tuning;
 mod web_ui;
 
 use crate::image_io;
 use crate::request::wording::NoiseChange;
-use crate::request::{RequestFields, Tuning};
+use crate::request::{MicroConditions, RequestFields, Tuning};
 use crate::upscale::Method;
 use worker::{Error, Result};
 
@@ -80,6 +84,21 @@ impl RequestFields {
         self.clip_skip = self.clip_skip.or(other.clip_skip);
         self.eta = self.eta.or(other.eta);
         self.wording.scheduled = self.wording.scheduled.or(other.wording.scheduled);
+        if self.wording.regions.is_empty() {
+            self.wording.regions = other.wording.regions;
+        }
+        self.prompt_weights = self.prompt_weights.or(other.prompt_weights);
+        if self.micro == MicroConditions::default() {
+            self.micro = other.micro;
+        }
+        self.refiner_start = self.refiner_start.or(other.refiner_start);
+        let (video, told) = (&mut self.video, other.video);
+        video.frames = video.frames.or(told.frames);
+        video.fps = video.fps.or(told.fps);
+        video.late_guidance = video.late_guidance.or(told.late_guidance);
+        video.frame_noise = video.frame_noise.or(told.frame_noise);
+        video.decode_timestep = video.decode_timestep.or(told.decode_timestep);
+        video.decode_noise = video.decode_noise.or(told.decode_noise);
         if self.tuning == Tuning::default() {
             self.tuning = other.tuning;
         }

@@ -1,5 +1,6 @@
 //! The parameters text of AUTOMATIC1111's web UI, and ours.
 
+use super::besides::besides;
 use super::{tuning, Recalled};
 use crate::lora::Lora;
 use crate::parameters::Parameters;
@@ -106,6 +107,7 @@ pub(super) fn read(text: &str, upscaler: &dyn Fn(&str) -> worker::Result<Method>
                 true
             }
             name => tuning::taken(&mut fields.tuning, name, value)
+                .or_else(|| besides(fields, name, value))
                 .unwrap_or_else(|| WITHOUT_EFFECT.contains(&name)),
         };
         if !understood {
@@ -144,13 +146,13 @@ fn forget_unknown(fields: &mut RequestFields) {
 }
 
 /// Reads a number; whether it is one.
-fn taken<T: std::str::FromStr>(into: &mut Option<T>, text: &str) -> bool {
+pub(super) fn taken<T: std::str::FromStr>(into: &mut Option<T>, text: &str) -> bool {
     *into = text.trim().parse().ok();
     into.is_some()
 }
 
 /// The same for what is always there.
-fn number<T: std::str::FromStr>(into: &mut T, text: &str) -> bool {
+pub(super) fn number<T: std::str::FromStr>(into: &mut T, text: &str) -> bool {
     let number = text.trim().parse();
     number.is_ok_and(|number| {
         *into = number;
@@ -159,7 +161,7 @@ fn number<T: std::str::FromStr>(into: &mut T, text: &str) -> bool {
 }
 
 /// `512x768`.
-fn sides(text: &str) -> Option<(usize, usize)> {
+pub(super) fn sides(text: &str) -> Option<(usize, usize)> {
     let (width, height) = text.split_once('x')?;
     Some((width.trim().parse().ok()?, height.trim().parse().ok()?))
 }

@@ -5,7 +5,7 @@ use super::ip_adapter::IpAdapter;
 use super::limits::InvalidRequest;
 use super::seed::random_seed;
 use super::tuning::Tuning;
-use super::types::{Control, ImageRequest, Init, MicroConditions, VideoRequest};
+use super::types::{Control, Hidden, ImageRequest, Init, MicroConditions, VideoRequest};
 use super::wording::{Library, NoiseChange, Wording};
 use crate::editing::{Editing, Sides};
 use crate::info::Defaults;
@@ -126,6 +126,11 @@ pub struct VideoFields {
 }
 
 impl VideoFields {
+    /// Whether anything was said.
+    pub fn is_asked(&self) -> bool {
+        !self.is_empty()
+    }
+
     fn is_empty(&self) -> bool {
         self.frames.is_none()
             && self.fps.is_none()
@@ -285,6 +290,8 @@ impl RequestFields {
         if noise.variation != 0.0 {
             noise.variation_seed.get_or_insert_with(random_seed);
         }
+        let init = init.map(|init| init.build(model, interface)).transpose()?;
+        let controls = hidden(self.controls, init.as_ref())?;
         let highres = self.highres;
         let mut request = ImageRequest {
             prompt: prompts.first.prompt,
@@ -308,7 +315,7 @@ impl RequestFields {
             clip_skip: self.clip_skip.unwrap_or(0),
             eta: self.eta,
             tuning: self.tuning,
-            init: init.map(|init| init.build(model, interface)).transpose()?,
+            init,
             references: self.references,
             keep_reference_size: self.keep_reference_size,
             image_guidance: self.image_guidance,
@@ -317,7 +324,7 @@ impl RequestFields {
             refiner_start: self.refiner_start,
             video: self.video.build(model, interface),
             loras: prompts.first.loras,
-            controls: self.controls,
+            controls,
             ip_adapters: self.ip_adapters,
             preview_every: self.preview_every.unwrap_or(0),
             highres: None,
@@ -353,6 +360,27 @@ impl RequestFields {
         }
         Ok((sampler, schedule))
     }
+}
+
+/// Gives ControlNets that are to follow what a mask leaves the request's mask.
+fn hidden(mut controls: Vec<Control>, init: Option<&Init>) -> Result<Vec<Control>, InvalidRequest> {
+    for control in &mut controls {
+        if !matches!(control.hidden, Hidden::Masked) {
+            continue;
+        }
+        let Some((init, mask)) = init.and_then(|init| Some((init, init.mask.as_ref()?))) else {
+            return Err(InvalidRequest::new(
+                "controls",
+                "the preprocessor inpaint needs a mask: its own, or that of a picture to start from",
+            ));
+        };
+        let mut mask = mask.clone();
+        if init.mask_invert {
+            image::imageops::invert(&mut mask);
+        }
+        control.hidden = Hidden::White(mask);
+    }
+    Ok(controls)
 }
 
 impl InitFields {

@@ -2,7 +2,7 @@
 
 use super::guidance_tuning::Perturbation;
 use super::step_cache::StepCache;
-use super::types::{ImageRequest, Init, MicroConditions, VideoRequest};
+use super::types::{Hidden, ImageRequest, Init, MicroConditions, VideoRequest};
 use crate::editing::{Editing, Fill, Fit};
 use crate::image_io::DecodeLimits;
 use crate::info::{Family, ModelInfo, Purpose, Takes, VideoInfo};
@@ -646,7 +646,14 @@ impl ImageRequest {
                 "ControlNets are implemented for models with a UNet and for FLUX.1 only",
             ));
         }
+        let unet = info.family.has_unet();
         for control in &self.controls {
+            if !matches!(control.hidden, Hidden::Nothing) && !unet {
+                return Err(InvalidRequest::new(
+                    FIELD,
+                    "the preprocessor inpaint is implemented for models with a UNet only",
+                ));
+            }
             let strength = control.strength;
             within(FIELD, "a ControlNet's strength", strength, CONTROL_STRENGTH)?;
             if !SHARE.contains(&control.start) || !(control.start..=1.0).contains(&control.end) {

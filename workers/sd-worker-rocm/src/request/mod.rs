@@ -33,5 +33,5 @@ pub use limits::{InvalidRequest, Limits, ValidRequest};
 pub use seamless::Seamless;
 pub use step_cache::StepCache;
 pub use tuning::Tuning;
-pub use types::{Control, ControlMode, ImageRequest, Init, MicroConditions, VideoRequest};
+pub use types::{Control, ControlMode, Hidden, ImageRequest, Init, MicroConditions, VideoRequest};
 pub use wording::{Drawn, Library, NoiseChange, PicturePrompt, RegionPrompt, Wording};

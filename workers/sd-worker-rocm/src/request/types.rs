@@ -92,6 +92,18 @@ impl ControlMode {
     }
 }
 
+/// What is hidden of the picture that a ControlNet follows: those that paint what is missing were trained so.
+#[derive(Debug, Clone, Default)]
+pub enum Hidden {
+    /// Nothing.
+    #[default]
+    Nothing,
+    /// What the request's mask has to be painted.
+    Masked,
+    /// What is white here; scaled like the picture.
+    White(GrayImage),
+}
+
 /// A picture that a ControlNet or T2I-Adapter follows.
 #[derive(Debug, Clone)]
 pub struct Control {
@@ -109,6 +121,8 @@ pub struct Control {
     pub start: f64,
     /// Share of the steps, 0 to 1, at which it ceases to act.
     pub end: f64,
+    /// What is hidden of the picture.
+    pub hidden: Hidden,
 }
 
 impl Control {
@@ -122,6 +136,7 @@ impl Control {
             kind: None,
             start: 0.0,
             end: 1.0,
+            hidden: Hidden::Nothing,
         }
     }
 }

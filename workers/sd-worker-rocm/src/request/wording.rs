@@ -8,6 +8,7 @@ use crate::prompt::lora::take_loras;
 use crate::prompt::styles::Styles;
 use crate::prompt::wildcards::Wildcards;
 use image::GrayImage;
+use std::str::FromStr;
 
 /// Most pictures for which prompts are drawn before the request is checked.
 const MOST_DRAWN: usize = 1024;
@@ -96,6 +97,32 @@ impl Default for RegionPrompt {
             mask: None,
             strength: 1.0,
         }
+    }
+}
+
+impl FromStr for RegionPrompt {
+    type Err = String;
+
+    /// `LEFT,TOP,WIDTH,HEIGHT[,STRENGTH]:PROMPT`, in shares of the picture.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let wrong = || format!("{text:?} is not LEFT,TOP,WIDTH,HEIGHT[,STRENGTH]:PROMPT");
+        let (place, prompt) = text.split_once(':').ok_or_else(wrong)?;
+        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|n| n.is_finite());
+        let numbers: Option<Vec<f64>> = place.split(',').map(number).collect();
+        let (left, top, width, height, strength) = match numbers.ok_or_else(wrong)?[..] {
+            [left, top, width, height] => (left, top, width, height, 1.0),
+            [left, top, width, height, strength] => (left, top, width, height, strength),
+            _ => return Err(wrong()),
+        };
+        Ok(Self {
+            prompt: prompt.to_string(),
+            left,
+            top,
+            width,
+            height,
+            mask: None,
+            strength,
+        })
     }
 }
 

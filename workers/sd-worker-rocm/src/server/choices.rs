@@ -68,8 +68,9 @@ async fn tokens(
 async fn choices(Model(app): Model<App>) -> Result<Json<Value>, ApiError> {
     let lists = app.clone();
     // Folders are read.
-    let mut all = blocking(move || lists.lists()).await?;
-    for part in [app.model_facts(), app.most(), names()] {
+    let read = move || (lists.lists(), lists.options().preprocessors.kinds());
+    let (mut all, kinds) = blocking(read).await?;
+    for part in [app.model_facts(), app.most(), names(&kinds)] {
         if let (Value::Object(all), Value::Object(part)) = (&mut all, part) {
             all.extend(part);
         }
@@ -77,14 +78,13 @@ async fn choices(Model(app): Model<App>) -> Result<Json<Value>, ApiError> {
     Ok(Json(all))
 }
 
-/// Names that are the same for all models.
-fn names() -> Value {
+/// Names that are the same for all models; of preprocessors those that can be had.
+fn names(kinds: &[Kind]) -> Value {
     let samplers = Sampler::ALL.iter().map(
         |sampler| json!({"name": sampler.label(), "schedule": sampler.default_schedule().label()}),
     );
     let schedules = Schedule::ALL.iter().map(|schedule| schedule.label());
-    let preprocessors = Kind::all().filter(|kind| !kind.needs_network());
-    let preprocessors = preprocessors.map(|kind| {
+    let preprocessors = kinds.iter().map(|kind| {
         let thresholds = kind.thresholds().iter();
         let thresholds = thresholds.map(|(name, usual, least, most)| {
             json!({"name": name, "value": usual, "min": least, "max": most})

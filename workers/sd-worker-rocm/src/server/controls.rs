@@ -4,15 +4,16 @@ use super::request::Upload;
 use super::sdapi::refusal::Refusal;
 use super::{App, ImageWorker};
 use crate::image_io::{self, to_base64, Format};
-use crate::preprocess::{Kind, Preprocessor};
-use crate::request::{Control, ControlMode};
+use crate::preprocess::{Kind, NetworkFolders, Preprocessor};
+use crate::request::{Control, ControlMode, Hidden};
 use axum::Json;
 use candle_core::Device;
 use image::imageops::{crop_imm, replace};
-use image::RgbImage;
+use image::{DynamicImage, GrayImage, RgbImage};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
+use worker::device::beside;
 use worker::http::json::{self, Object};
 use worker::http::{blocking, ApiError, JsonBody};
 use worker::serve::{Model, Route};
@@ -59,13 +60,14 @@ async fn version() -> Json<Value> {
 }
 
 /// All in one: files do not say what they are about.
-async fn types(Model(app): Model<App>) -> Json<Value> {
+async fn types(Model(app): Model<App>) -> Result<Json<Value>, ApiError> {
     let mut names = vec!["None".to_string()];
     let list = app.options().controls.list();
     names.extend(list.into_iter().map(|(name, _)| name));
-    Json(json!({"control_types": {"All": {
-        "module_list": module_names(), "model_list": names, "default_option": "none", "default_model": "None",
-    }}}))
+    let modules = module_names(&kinds_of(app).await?);
+    Ok(Json(json!({"control_types": {"All": {
+        "module_list": modules, "model_list": names, "default_option": "none", "default_model": "None",
+    }}})))
 }
 
 async fn settings(Model(app): Model<App>) -> Json<Value> {
@@ -78,10 +80,12 @@ async fn detect(
 ) -> Result<Json<Value>, Refusal> {
     const FIELD: &str = "controlnet_images";
     let module = body.get("controlnet_module").and_then(Value::as_str);
-    let kind = module_kind("controlnet_module", module.unwrap_or("none"))?;
+    let asked = app
+        .preprocessor("controlnet_module", module.unwrap_or("none"))
+        .await?;
     let number = |field: &str| body.get(field).and_then(Value::as_f64);
-    let preprocessor = preprocessor(
-        kind,
+    let preprocessor = lenient(
+        asked,
         [
             number("controlnet_threshold_a"),
             number("controlnet_threshold_b"),
@@ -101,7 +105,9 @@ async fn detect(
             return Err(ApiError::field(FIELD, "pictures are texts in base64").into());
         };
         let image = app.decode(FIELD, Upload::Base64(picture)).await?;
-        let image = preprocessed(FIELD, preprocessor.clone(), image_io::to_rgb(&image)).await?;
+        let image = app
+            .preprocessed(FIELD, preprocessor.clone(), image_io::to_rgb(&image))
+            .await?;
         let file = blocking(move || image_io::encode(&image, Format::Png, 0, None));
         let file = file.await?.map_err(|e| ApiError::internal(e.to_string()))?;
         images.push(to_base64(&file));
@@ -109,20 +115,10 @@ async fn detect(
     Ok(Json(json!({"images": images, "info": "Success"})))
 }
 
-/// The preprocessor of this name.
-///
-/// # Errors
-/// 400 that names one that is not implemented, or needs a network: the server has none.
-fn module_kind(field: &str, module: &str) -> Result<Kind, ApiError> {
-    let kind = Kind::from_name(module);
-    let kind = kind.map_err(|e| ApiError::field(field, format!("controlnet: {e}")))?;
-    match kind.needs_network() {
-        false => Ok(kind),
-        true => Err(ApiError::field(
-            field,
-            format!("controlnet: the preprocessor {module:?} needs a network; make the picture with the command preprocess"),
-        )),
-    }
+/// The preprocessors that can be had; looks into the folders with their networks.
+async fn kinds_of(app: App) -> Result<Vec<Kind>, ApiError> {
+    let folders = app.options().preprocessors.clone();
+    blocking(move || folders.kinds()).await
 }
 
 async fn models(Model(app): Model<App>) -> Json<Value> {
@@ -131,10 +127,10 @@ async fn models(Model(app): Model<App>) -> Json<Value> {
     Json(json!({"model_list": names}))
 }
 
-/// The preprocessors that need no network.
-async fn modules() -> Json<Value> {
-    let kinds = Kind::all().filter(|kind| !kind.needs_network());
-    let details = kinds.map(|kind| {
+/// The preprocessors that need no network, and those whose network is there.
+async fn modules(Model(app): Model<App>) -> Result<Json<Value>, ApiError> {
+    let kinds = kinds_of(app).await?;
+    let details = kinds.iter().map(|kind| {
         let sliders = kind.thresholds().iter();
         let sliders = sliders.map(|(name, usual, least, most)| {
             json!({"name": name, "value": usual, "min": least, "max": most})
@@ -146,17 +142,23 @@ async fn modules() -> Json<Value> {
         )
     });
     let details: Map<String, Value> = details.collect();
-    Json(json!({"module_list": module_names(), "module_detail": details}))
+    let names = module_names(&kinds);
+    Ok(Json(
+        json!({"module_list": names, "module_detail": details}),
+    ))
 }
 
-fn module_names() -> Vec<&'static str> {
-    let kinds = Kind::all().filter(|kind| !kind.needs_network());
-    kinds.map(Kind::web_name).collect()
+fn module_names(kinds: &[Kind]) -> Vec<&'static str> {
+    kinds.iter().map(|kind| kind.web_name()).collect()
 }
 
 /// What the web UI's extension asks for: what is out of range is the usual, as it has it.
-fn preprocessor(kind: Kind, asked: [Option<f64>; 2], resolution: Option<f64>) -> Preprocessor {
-    let known = kind.thresholds();
+fn lenient(
+    preprocessor: Preprocessor,
+    asked: [Option<f64>; 2],
+    resolution: Option<f64>,
+) -> Preprocessor {
+    let known = preprocessor.kind.thresholds();
     let within = |i: usize| {
         let (_, _, least, most) = known.get(i)?;
         asked[i].filter(|value| (*least..=*most).contains(value))
@@ -166,21 +168,70 @@ fn preprocessor(kind: Kind, asked: [Option<f64>; 2], resolution: Option<f64>) ->
         resolution: resolution
             .filter(|side| (64.0..=4096.0).contains(side))
             .map(|side| side as u32),
-        ..Preprocessor::new(kind)
+        ..preprocessor
     }
 }
 
-/// What a preprocessor makes of a picture, off the threads that serve; no preprocessor leaves it as large as it is.
-async fn preprocessed(
-    field: &'static str,
-    preprocessor: Preprocessor,
-    picture: RgbImage,
-) -> Result<RgbImage, ApiError> {
-    if preprocessor.kind == Kind::None {
-        return Ok(picture);
+/// The preprocessor of this name, with its network if it needs one.
+fn found(field: &str, module: &str, folders: &NetworkFolders) -> Result<Preprocessor, ApiError> {
+    let kind = Kind::from_name(module);
+    let kind = kind.map_err(|e| ApiError::field(field, format!("controlnet: {e}")))?;
+    let network = match kind.network() {
+        None => None,
+        Some(_) => Some(folders.find(kind).ok_or_else(|| {
+            ApiError::field(
+                field,
+                format!("controlnet: the preprocessor {module:?} needs a network, and this server has none for it (--preprocessor-dir); make the picture with the command preprocess"),
+            )
+        })?),
+    };
+    Ok(Preprocessor {
+        network,
+        ..Preprocessor::new(kind)
+    })
+}
+
+impl App {
+    /// The preprocessor of this name.
+    ///
+    /// # Errors
+    /// 400 that names one that is not implemented, or whose network is not there.
+    async fn preprocessor(
+        &self,
+        field: &'static str,
+        module: &str,
+    ) -> Result<Preprocessor, ApiError> {
+        let (module, folders) = (module.to_string(), self.options().preprocessors.clone());
+        blocking(move || found(field, &module, &folders)).await?
     }
-    let made = blocking(move || preprocessor.run(&picture, &Device::Cpu)).await?;
-    made.map_err(|e: worker::Error| ApiError::field(field, format!("controlnet: {e}")))
+
+    /// What a preprocessor makes of a picture, off the threads that serve; no preprocessor leaves it as large as it is.
+    /// Networks run on the model's first device, and are opened for it: they keep no memory.
+    async fn preprocessed(
+        &self,
+        field: &'static str,
+        preprocessor: Preprocessor,
+        picture: RgbImage,
+    ) -> Result<RgbImage, ApiError> {
+        if preprocessor.kind == Kind::None {
+            return Ok(picture);
+        }
+        let device = match (&preprocessor.network, self.devices().first()) {
+            // Pictures are denoised meanwhile, by another thread.
+            (Some(_), Some(served)) => {
+                beside(&served.device).map_err(|e| ApiError::internal(e.to_string()))?
+            }
+            _ => Device::Cpu,
+        };
+        let made = blocking(move || preprocessor.run(&picture, &device)).await?;
+        made.map_err(|e| match e {
+            // Of files clients hear the reason, and not where they are.
+            worker::Error::Usage(reason) | worker::Error::BadModel { reason, .. } => {
+                ApiError::field(field, format!("controlnet: {reason}"))
+            }
+            e => ApiError::internal(e.to_string()),
+        })
+    }
 }
 
 fn one() -> f64 {
@@ -196,6 +247,8 @@ pub(super) struct ControlBody {
     image: String,
     /// What is made of the picture first.
     preprocessor: Option<String>,
+    /// What the preprocessor `inpaint` hides, white; in base64. Without it the job's mask.
+    mask: Option<String>,
     /// Its settings.
     #[serde(default)]
     thresholds: Vec<f64>,
@@ -305,14 +358,13 @@ impl Unit {
         }
     }
 
-    /// Refuses by name what is not implemented.
-    fn check(&self) -> Result<(), ApiError> {
-        if self.mask.is_some() || self.mask_image.is_some() {
-            return Err(unit(
-                "masks of units are not implemented; leave them out".to_string(),
-            ));
-        }
-        Ok(())
+    /// The mask in base64, on its own or beside the picture.
+    fn mask(&self) -> Option<&str> {
+        let own = self.mask.as_ref().or(self.mask_image.as_ref());
+        let beside = self.image.as_ref().or(self.input_image.as_ref());
+        let beside = beside.and_then(|image| image.get("mask"));
+        let text = own.or(beside)?.as_str()?;
+        Some(text).filter(|text| !text.is_empty())
     }
 
     /// The picture in base64, bare or in an object beside its mask.
@@ -320,6 +372,25 @@ impl Unit {
         let image = self.image.as_ref().or(self.input_image.as_ref())?;
         let text = image.as_str().or_else(|| image.get("image")?.as_str());
         text.filter(|text| !text.is_empty())
+    }
+}
+
+/// What a preprocessor hides of the picture.
+///
+/// # Errors
+/// 400 for a mask of one that hides nothing.
+fn hidden(field: &str, kind: Kind, mask: Option<GrayImage>) -> Result<Hidden, ApiError> {
+    match (kind, mask) {
+        (Kind::Inpaint, Some(mask)) => Ok(Hidden::White(mask)),
+        (Kind::Inpaint, None) => Ok(Hidden::Masked),
+        (_, None) => Ok(Hidden::Nothing),
+        (kind, Some(_)) => Err(ApiError::field(
+            field,
+            format!(
+                "controlnet: masks are for the preprocessor inpaint, not for {}; leave it out",
+                kind.name()
+            ),
+        )),
     }
 }
 
@@ -337,7 +408,13 @@ impl App {
         for body in bodies {
             let model = self.options().controls.find("controls", &body.model)?;
             let image = self.decode("controls", Upload::Base64(body.image)).await?;
-            let kind = module_kind("controls", body.preprocessor.as_deref().unwrap_or("none"))?;
+            let module = body.preprocessor.as_deref().unwrap_or("none");
+            let asked = self.preprocessor("controls", module).await?;
+            let mask = match body.mask {
+                Some(mask) => Some(self.decode("controls", Upload::Base64(mask)).await?),
+                None => None,
+            };
+            let hidden = hidden("controls", asked.kind, mask.as_ref().map(image_io::to_mask))?;
             if body.thresholds.len() > 2 {
                 let reason = "preprocessors have two thresholds at most";
                 return Err(ApiError::field("controls", reason));
@@ -348,10 +425,10 @@ impl App {
                     body.thresholds.get(1).copied(),
                 ],
                 resolution: body.resolution,
-                ..Preprocessor::new(kind)
+                ..asked
             };
             let image = image_io::to_rgb(&image);
-            let image = preprocessed("controls", preprocessor, image).await?;
+            let image = self.preprocessed("controls", preprocessor, image).await?;
             controls.push(Control {
                 strength: body.strength,
                 mode: (body.mode.as_deref())
@@ -360,6 +437,7 @@ impl App {
                 kind: body.kind,
                 start: body.start,
                 end: body.end,
+                hidden,
                 ..Control::new(model, image)
             });
         }
@@ -407,7 +485,6 @@ impl App {
         if !asked.enabled {
             return Ok(None);
         }
-        asked.check()?;
         let fit = asked.fit()?;
         let model = self.options().controls.find(SCRIPTS, &asked.model)?;
         let image = match (asked.picture(), init) {
@@ -418,22 +495,34 @@ impl App {
             (None, Some(init)) => init.clone(),
             (None, None) => return Err(unit("a unit has no picture".to_string())),
         };
-        let image = match fit {
+        let sized = |image: RgbImage| match fit {
             Fit::Stretch => image,
             Fit::Crop => cropped(&image, size),
             Fit::Fill => filled(&image, size),
         };
+        let image = sized(image);
         let resolution = asked.processor_res.filter(|_| !asked.pixel_perfect);
-        let kind = module_kind(SCRIPTS, &asked.module)?;
+        let preprocessor = self.preprocessor(SCRIPTS, &asked.module).await?;
+        let mask = match asked.mask() {
+            None => None,
+            Some(mask) => {
+                let mask = self.decode(SCRIPTS, Upload::Base64(mask.to_string()));
+                let mask = image_io::to_mask(&mask.await?);
+                let mask = DynamicImage::from(mask).to_rgb8();
+                Some(DynamicImage::from(sized(mask)).to_luma8())
+            }
+        };
+        let hidden = hidden(SCRIPTS, preprocessor.kind, mask)?;
         let thresholds = [asked.threshold_a, asked.threshold_b];
-        let image =
-            preprocessed(SCRIPTS, preprocessor(kind, thresholds, resolution), image).await?;
+        let preprocessor = lenient(preprocessor, thresholds, resolution);
+        let image = self.preprocessed(SCRIPTS, preprocessor, image).await?;
         Ok(Some(Control {
             strength: asked.weight,
             mode: asked.mode()?,
             kind: asked.union_control_type.clone(),
             start: asked.guidance_start,
             end: asked.guidance_end,
+            hidden,
             ..Control::new(model, image)
         }))
     }

@@ -342,7 +342,10 @@ impl App {
             ..limits
         };
         let (fields, left_out) = match recalled {
-            Some(recalled) => (fields.over(recalled.fields), recalled.left_out),
+            Some(recalled) => {
+                let recalled = recalled.fitting(self.queue().info());
+                (fields.over(recalled.fields), recalled.left_out)
+            }
             None => (fields, Vec::new()),
         };
         let request = self.valid(fields, &InterfaceDefaults::OWN, &limits)?;

@@ -53,6 +53,7 @@ pub use devices::ServedDevice;
 pub use loras::LoraFolders;
 
 use crate::jobs::JobQueue;
+use crate::preprocess::NetworkFolders;
 use crate::request::Library;
 use crate::upscale::UpscalerFolders;
 use comfy::state::Comfy;
@@ -80,6 +81,8 @@ pub struct ServerOptions {
     pub controls: ControlFolders,
     /// Where upscalers are found.
     pub upscalers: UpscalerFolders,
+    /// Where networks of preprocessors are found.
+    pub preprocessors: NetworkFolders,
     /// Textual inversions: files, and folders of files.
     pub embeddings: Vec<PathBuf>,
     /// The VAE in place of the model's own.

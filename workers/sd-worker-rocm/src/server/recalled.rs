@@ -5,7 +5,7 @@ use crate::image_io;
 use crate::lora::Lora;
 use crate::parameters::Parameters;
 use crate::recall::Recalled;
-use crate::request::{HighresFields, RequestFields};
+use crate::request::{HighresFields, MicroConditions, RegionPrompt, RequestFields};
 use crate::rng::RngKind;
 use axum::Json;
 use schemars::JsonSchema;
@@ -61,6 +61,7 @@ async fn recall(
     };
     let wrong = |e: worker::Error| ApiError::field(field, e.to_string());
     let (text, recalled) = blocking(read).await?.map_err(wrong)?;
+    let recalled = recalled.fitting(app.queue().info());
     let settings = Parameters::parse(&text).settings;
     let settings = settings
         .into_iter()
@@ -76,6 +77,7 @@ async fn recall(
 /// Fields of a job, without those that are open.
 fn told(fields: &RequestFields) -> Value {
     let noise = &fields.noise;
+    let (micro, usual) = (&fields.micro, MicroConditions::default());
     // Lists and switches that are left empty are its usual state.
     let tuning = serde_json::to_value(&fields.tuning).unwrap_or_default();
     let mut all = json!({
@@ -98,6 +100,26 @@ fn told(fields: &RequestFields) -> Value {
         "seed_size": noise.from_size,
         "step_seed_delta": (noise.step_seed_delta != 0).then_some(noise.step_seed_delta),
         "highres": fields.highres.as_ref().map(second_pass),
+        "noise_multiplier": noise.multiplier,
+        "prompt_weights": fields.prompt_weights,
+        "scheduled_prompts": fields.wording.scheduled,
+        "regions": (!fields.wording.regions.is_empty())
+            .then(|| fields.wording.regions.iter().map(region).collect::<Vec<_>>()),
+        "original_size": micro.original_size,
+        "target_size": micro.target_size,
+        "crop": (micro.crop != usual.crop).then_some(micro.crop),
+        "aesthetic_score": (micro.aesthetic_score != usual.aesthetic_score)
+            .then_some(micro.aesthetic_score),
+        "negative_aesthetic_score": (micro.negative_aesthetic_score
+            != usual.negative_aesthetic_score)
+            .then_some(micro.negative_aesthetic_score),
+        "refiner_start": fields.refiner_start,
+        "frames": fields.video.frames,
+        "fps": fields.video.fps,
+        "late_guidance": fields.video.late_guidance,
+        "frame_noise": fields.video.frame_noise,
+        "decode_timestep": fields.video.decode_timestep,
+        "decode_noise": fields.video.decode_noise,
         "loras": (!fields.loras.is_empty()).then(|| fields.loras.iter().map(lora).collect::<Vec<_>>()),
     });
     if let (Value::Object(all), Value::Object(tuning)) = (&mut all, tuning) {
@@ -122,6 +144,17 @@ fn second_pass(highres: &HighresFields) -> Value {
         "prompt": highres.prompt,
         "negative_prompt": highres.negative_prompt,
     }))
+}
+
+fn region(region: &RegionPrompt) -> Value {
+    json!({
+        "prompt": region.prompt,
+        "left": region.left,
+        "top": region.top,
+        "width": region.width,
+        "height": region.height,
+        "strength": region.strength,
+    })
 }
 
 fn lora(lora: &Lora) -> Value {

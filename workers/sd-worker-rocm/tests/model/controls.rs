@@ -4,10 +4,11 @@
 use super::common::{go_on, Draw};
 use super::small::Pipelines;
 use candle_core::{DType, Device, Tensor};
+use image::{GrayImage, Luma};
 use sd_worker_rocm::models::t2i_adapter::{AdapterConfig, Kind, T2iAdapter};
 use sd_worker_rocm::models::VarBuilder;
 use sd_worker_rocm::pipeline::{Control, ImageRequest, PipelineOptions};
-use sd_worker_rocm::request::ControlMode;
+use sd_worker_rocm::request::{ControlMode, Hidden};
 use sd_worker_rocm::weights::{ldm, Weights};
 use std::collections::HashMap;
 
@@ -40,6 +41,15 @@ fn controlnets_of_stable_diffusion() {
         let only = control(&p, model, "hint", 0.8);
         p.check_with(&mut pipeline, case, with(vec![only]));
     }
+    let mask = GrayImage::from_fn(48, 32, |x, y| {
+        Luma([255 * u8::from((20..40).contains(&x) && (8..28).contains(&y))])
+    });
+    let hidden = Control {
+        hidden: Hidden::White(mask),
+        ..plain()
+    };
+    p.check_with(&mut pipeline, "hidden", with(vec![hidden]));
+    p.differs(&mut pipeline, "hidden", with(vec![plain()]));
     let two = |end| {
         let first = Control { end, ..plain() };
         let second = control(&p, "backward", "other", 0.5);

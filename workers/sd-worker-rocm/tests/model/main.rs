@@ -42,4 +42,5 @@ mod unets;
 mod upscalers;
 mod video_networks;
 mod videos;
+mod vision;
 mod web_ui_options;

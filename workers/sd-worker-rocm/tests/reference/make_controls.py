@@ -63,6 +63,10 @@ def stable_diffusion():
     draw('guess', 'sd', steered(control, pipe, controlnet=plain), hint, guess_mode=True, controlnet_conditioning_scale=0.8)
     draw('backward', 'sd', steered(control, pipe, controlnet=backward), hint, controlnet_conditioning_scale=0.8)
     draw('pooling', 'sd', steered(control, pipe, controlnet=pooling), hint, controlnet_conditioning_scale=0.8)
+    # What is to be painted is -1, as ControlNets for inpainting are trained.
+    hidden = torch.from_numpy(np.asarray(hint).copy()).float().permute(2, 0, 1)[None] / 255
+    hidden[..., 8:28, 20:40] = -1
+    draw('hidden', 'sd', steered(control, pipe, controlnet=plain), hidden, controlnet_conditioning_scale=0.8)
     draw('two', 'sd', steered(control, pipe, controlnet=[plain, backward]), [hint, other], controlnet_conditioning_scale=[0.8, 0.5],
          control_guidance_start=[0.0, 0.25], control_guidance_end=[0.5, 1.0])
     softer(steered(control, pipe, controlnet=plain), hint)

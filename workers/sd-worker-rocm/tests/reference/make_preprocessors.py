@@ -49,6 +49,33 @@ def filters(picture):
     keep('blur', cv2.GaussianBlur(picture, (0, 0), 3.0))
     keep('threshold', (picture.min(2) > 90).astype(np.uint8) * 255)
     keep('intensity', picture.max(2))
+    keep('luminance', cv2.cvtColor(picture, cv2.COLOR_RGB2LAB)[:, :, 0])
+    keep('shuffle', shuffle(picture, 5))
+    keep('thinned', scribbled(picture.max(2)))
+
+
+def noise_disk(height, width, step=256):
+    """ControlNet's smooth noise."""
+    noise = np.random.uniform(low=0, high=1, size=(height // step + 2, width // step + 2))
+    noise = cv2.resize(noise, (width + 2 * step, height + 2 * step), interpolation=cv2.INTER_CUBIC)[step:step + height, step:step + width]
+    return (noise - noise.min()) / (noise.max() - noise.min())
+
+
+def shuffle(picture, seed):
+    np.random.seed(seed)
+    height, width = picture.shape[:2]
+    x, y = noise_disk(height, width) * (width - 1), noise_disk(height, width) * (height - 1)
+    return cv2.remap(picture, np.stack([x, y], axis=2).astype(np.float32), None, cv2.INTER_LINEAR)
+
+
+def scribbled(edges):
+    """ControlNet's scribbles of soft edges: ridges along any of four directions."""
+    soft = cv2.GaussianBlur(edges.astype(np.float32), (0, 0), 3.0)
+    ridges = np.zeros_like(soft)
+    for line in ([[0, 0, 0], [1, 1, 1], [0, 0, 0]], [[0, 1, 0]] * 3, np.eye(3), np.eye(3)[::-1]):
+        np.putmask(ridges, cv2.dilate(soft, np.array(line, np.uint8)) == soft, soft)
+    soft = cv2.GaussianBlur((ridges > 127).astype(np.uint8) * 255, (0, 0), 3.0)
+    return (soft > 4).astype(np.uint8) * 255
 
 
 class Hed(nn.Module):
@@ -107,10 +134,12 @@ if __name__ == '__main__':
     for i in range(5):
         # Colours go to 255: without it all is black or white.
         getattr(net, f'block{i + 1}')['projection'].weight.mul_(0.02)
-    keep('hed', (net(x).numpy() * 255).round().clip(0, 255).astype(np.uint8))
+    edges = net(x).numpy()
+    keep('hed', (edges * 255).round().clip(0, 255).astype(np.uint8))
+    keep('safe', ((edges * 3).astype(np.int32) / 2 * 255).round().clip(0, 255).astype(np.uint8))
     net = fill('lines', Lines())
     keep('lines', 255 - (net(x / 255) * 255).round().clip(0, 255).numpy().astype(np.uint8))
-    for name in ('hed', 'lines'):
+    for name in ('hed', 'safe', 'lines', 'luminance', 'shuffle', 'thinned'):
         print(name, kept[name].float().mean(), kept[name].float().std())
     save_file(kept, f'{sys.argv[1]}/preprocessors.safetensors')
     json.dump({name: about[name] for name in ('hed', 'lines')}, open(f'{sys.argv[1]}/preprocessors.json', 'w'), separators=(',', ':'))

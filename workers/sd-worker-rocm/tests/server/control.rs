@@ -1,10 +1,11 @@
 //! ControlNets.
 
-use crate::small;
 use crate::support::{generation, picture, Server};
+use crate::{common, hashed, small};
 use sd_worker_rocm::image_io;
 use sd_worker_rocm::jobs::QueueOptions;
 use sd_worker_rocm::pipeline::PipelineOptions;
+use sd_worker_rocm::preprocess::{Kind, NetworkFolders, Preprocessor};
 use sd_worker_rocm::server::{ControlFolders, ServerOptions};
 use serde_json::{json, Value};
 
@@ -110,4 +111,64 @@ fn controlnets() {
     assert_eq!(name, "complete");
     let drawn = picture(&complete["image"]);
     assert!(small::apart(&drawn, &p.picture("control")) <= 1);
+}
+
+/// A server tells of the preprocessors whose networks lie in its folder, and runs them.
+#[test]
+fn preprocessors_by_networks() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = ServerOptions {
+        preprocessors: NetworkFolders::new(vec![folder.path().to_path_buf()]),
+        ..ServerOptions::default()
+    };
+    let server = Server::with(QueueOptions::default(), options);
+    let listed = |name: &str| {
+        let (_, list) = server.get("/controlnet/module_list");
+        let modules = list["module_list"]
+            .as_array()
+            .unwrap()
+            .contains(&json!(name));
+        assert_eq!(list["module_detail"][name].is_object(), modules);
+        let (_, types) = server.get("/controlnet/control_types");
+        let types = types["control_types"]["All"]["module_list"].as_array();
+        assert_eq!(types.unwrap().contains(&json!(name)), modules);
+        modules
+    };
+    let scene = image::RgbImage::from_fn(40, 32, |x, y| {
+        image::Rgb([(x * 6) as u8, (y * 7) as u8, ((x * y) % 255) as u8])
+    });
+    let bytes = image_io::encode(&scene, image_io::Format::Png, 0, None).unwrap();
+    let asked = json!({"controlnet_module": "softedge_hed", "controlnet_images": [image_io::to_base64(&bytes)]});
+    let detect = || server.post("/controlnet/detect", &asked);
+    assert!(listed("canny") && !listed("softedge_hed"));
+    let (status, refused) = detect();
+    assert_eq!(status, 400, "{refused}");
+    let reason = refused["detail"].as_str().unwrap();
+    assert!(reason.contains("softedge_hed") && reason.contains("--preprocessor-dir"));
+
+    let json = common::file("tests/fixtures/networks/preprocessors.json");
+    let about: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    let shapes = about["hed"]["shapes"].as_object().unwrap().iter();
+    let tensors = shapes.map(|(name, shape)| {
+        let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
+        (name.clone(), hashed::weight("hed", name, &shape))
+    });
+    let tensors: std::collections::HashMap<_, _> = tensors.collect();
+    let path = folder.path().join("ControlNetHED.safetensors");
+    candle_core::safetensors::save(&tensors, &path).unwrap();
+    // Without another start.
+    assert!(listed("softedge_hed") && listed("scribble_hed") && !listed("openpose"));
+    let (status, answer) = detect();
+    assert_eq!(status, 200, "{answer}");
+    let edges = picture(&answer["images"][0]);
+    let preprocessor = Preprocessor {
+        network: Some(path),
+        ..Preprocessor::new(Kind::SoftEdge)
+    };
+    let expected = preprocessor.run(&scene, &candle_core::Device::Cpu).unwrap();
+    assert_eq!(edges, expected);
+    let (_, choices) = server.get("/v1/choices");
+    let names = choices["preprocessors"].as_array().unwrap();
+    assert!(names.iter().any(|row| row["name"] == "softedge-hed"));
+    assert!(!names.iter().any(|row| row["name"] == "depth"));
 }

@@ -42,7 +42,7 @@ pub struct Lineart {
 }
 
 /// Each channel of each picture with mean 0 and variance 1.
-fn normal(x: &Tensor) -> Result<Tensor> {
+pub(super) fn normal(x: &Tensor) -> Result<Tensor> {
     let centred = x.broadcast_sub(&x.mean_keepdim((2, 3))?)?;
     let variance = centred.sqr()?.mean_keepdim((2, 3))?;
     centred.broadcast_div(&(variance + 1e-5)?.sqrt()?)

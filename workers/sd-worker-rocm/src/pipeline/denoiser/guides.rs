@@ -1,6 +1,7 @@
 //! What steers a UNet by a picture: ControlNets, unions of them, T2I-Adapters.
 
 use super::run::{Part, Prompts};
+use crate::editing::fit::stretched;
 use crate::models::controlnet::{ControlConfig, ControlNet};
 use crate::models::t2i_adapter::{AdapterConfig, T2iAdapter};
 use crate::models::time::Level;
@@ -10,10 +11,11 @@ use crate::models::wrap::Wrap;
 use crate::models::VarBuilder;
 use crate::pipeline::module::Module;
 use crate::pipeline::picture;
-use crate::request::{Control, ControlMode};
+use crate::request::{Control, ControlMode, Hidden};
 use crate::weights::folder::Folder;
 use crate::weights::{ldm, Weights};
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
+use image::GrayImage;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,6 +105,10 @@ impl Guides {
         let device = &self.device;
         let failed = || Error::candle("preparing the ControlNet");
         let picture = picture::to_tensor(&picture, device)
+            .and_then(|picture| match &control.hidden {
+                Hidden::White(mask) => hide(&picture, mask),
+                Hidden::Nothing | Hidden::Masked => Ok(picture),
+            })
             .and_then(|picture| picture.to_dtype(dtype))
             .map_err(failed())?;
         let pools = matches!(&*network, Guide::Control(net) if net.pools());
@@ -145,6 +151,20 @@ impl Guides {
             prompts: told.prompts,
         })
     }
+}
+
+/// The picture, `(1, 3, height, width)`, with -1 where a mask is white: what networks that paint were trained with.
+fn hide(picture: &Tensor, mask: &GrayImage) -> CandleResult<Tensor> {
+    let (_, _, height, width) = picture.dims4()?;
+    let mask = stretched(mask, width as u32, height as u32);
+    let shown: Vec<f32> = (mask.as_raw().iter())
+        .map(|white| f32::from(u8::from(*white < 128)))
+        .collect();
+    let shown = Tensor::from_vec(shown, (1, 1, height, width), picture.device())?;
+    // Of what is shown itself, of the rest -1.
+    picture
+        .broadcast_mul(&shown)?
+        .broadcast_add(&(&shown - 1.0)?)
 }
 
 impl Told<'_> {

@@ -309,6 +309,7 @@ impl Body {
         };
         let upscalers = &app.options().upscalers;
         let recalled = Recalled::of_text(&text, &|name| upscalers.find(name));
+        let recalled = recalled.fitting(app.queue().info());
         let rng = recalled.fields.rng.or(fields.rng);
         let fields = RequestFields {
             rng,
