@@ -292,6 +292,23 @@ pub fn softmax(x: &Tensor) -> Result<Tensor> {
     candle_nn::ops::softmax_last_dim(&x.to_dtype(DType::F32)?)?.to_dtype(dtype)
 }
 
+/// Rows of the last dimension at length 1, computed in f32.
+pub fn normalised(x: &Tensor) -> Result<Tensor> {
+    let wide = x.to_dtype(DType::F32)?;
+    let length = wide.sqr()?.sum_keepdim(D::Minus1)?.sqrt()?;
+    wide.broadcast_div(&length.maximum(1e-12)?)?
+        .to_dtype(x.dtype())
+}
+
+/// A factor and a sum for each channel that are the same as a batch norm with the statistics of training, `(width,)`
+/// each.
+pub fn trained_norm(vb: &VarBuilder, width: usize) -> Result<(Tensor, Tensor)> {
+    let get = |name| vb.get(width, name);
+    let factor = (get("weight")? / (get("running_var")? + 1e-5)?.sqrt()?)?;
+    let sum = (get("bias")? - (get("running_mean")? * &factor)?)?;
+    Ok((factor, sum))
+}
+
 /// What is positive, and `slope` times what is negative.
 pub fn leaky_relu(x: &Tensor, slope: f64) -> Result<Tensor> {
     candle_nn::ops::leaky_relu(x, slope)

@@ -1,4 +1,5 @@
-//! Networks that make pictures larger, against the same in PyTorch: `tests/reference/make_upscalers.py` has made them.
+//! Networks that make pictures larger, against the same in PyTorch: `tests/reference/make_upscalers.py` has made them,
+//! and `make_upscalers_of_windows.py` those that spandrel and transformers have.
 
 use super::common::{device, difference, file, tensors};
 use super::hashed::{uniform, weight};
@@ -21,10 +22,15 @@ pub struct Upscalers {
 
 impl Upscalers {
     pub fn open() -> Self {
-        let json = std::fs::read(file("tests/fixtures/networks/upscalers.json")).unwrap();
+        Self::of("upscalers")
+    }
+
+    fn of(group: &str) -> Self {
+        let path = |ending| format!("tests/fixtures/networks/{group}.{ending}");
+        let json = std::fs::read(file(&path("json"))).unwrap();
         Self {
             about: serde_json::from_slice(&json).unwrap(),
-            outputs: tensors("tests/fixtures/networks/upscalers.safetensors"),
+            outputs: tensors(&path("safetensors")),
             place: tempfile::tempdir().unwrap(),
         }
     }
@@ -33,7 +39,14 @@ impl Upscalers {
         let shapes = self.about[name]["shapes"].as_object().unwrap();
         let tensors = shapes.iter().map(|(tensor, shape)| {
             let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
-            (tensor.clone(), weight(name, tensor, &shape))
+            let made = match &self.about[name]["form"][tensor] {
+                serde_json::Value::Null => weight(name, tensor, &shape),
+                form => {
+                    let values: Vec<f32> = serde_json::from_value(form.clone()).unwrap();
+                    Tensor::from_vec(values, shape, &candle_core::Device::Cpu).unwrap()
+                }
+            };
+            (tensor.clone(), made)
         });
         tensors.collect()
     }
@@ -55,10 +68,40 @@ fn go_on(_: usize) -> ControlFlow<()> {
 
 #[test]
 fn networks_are_known_by_their_shapes() {
-    let u = Upscalers::open();
+    all_are_pytorchs(&Upscalers::open(), 17);
+}
+
+#[test]
+fn networks_of_windows_are_known_by_their_shapes() {
+    let u = Upscalers::of("upscalers_of_windows");
+    all_are_pytorchs(&u, 14);
+    for (name, kind) in [
+        ("swin2_transformers", "Swin2SR"),
+        ("swin_jpeg", "SwinIR"),
+        ("hat_2x", "HAT"),
+        ("dat_light", "DAT"),
+    ] {
+        let weights = Weights::open(&u.file(name)).unwrap();
+        assert_eq!(Layout::of(&weights).unwrap().0.kind(), kind);
+    }
+    // Offsets that are no window's: refused, whatever they are.
+    for values in [[f32::NAN, 3.0], [-1.0, 3.0], [1.0, 1e9], [2.0, 3.0]] {
+        let mut tensors = u.tensors("dat_2x");
+        let name = "params.layers.0.blocks.0.attn.attns.0.rpe_biases";
+        let offsets = Tensor::new(&[values], &candle_core::Device::Cpu).unwrap();
+        tensors.insert(name.to_string(), offsets);
+        let error = match Network::open(&u.write("offsets", &tensors), &device()) {
+            Ok(network) => panic!("{} was taken", network.kind()),
+            Err(error) => error.to_string(),
+        };
+        assert!(error.contains("offsets"), "{error}");
+    }
+}
+
+fn all_are_pytorchs(u: &Upscalers, count: usize) {
     let device = device();
     let names: Vec<&String> = u.about.as_object().unwrap().keys().collect();
-    assert_eq!(names.len(), 17);
+    assert_eq!(names.len(), count);
     for name in names {
         let weights = Weights::open(&u.file(name)).unwrap();
         let (layout, weights) = Layout::of(&weights).unwrap();
@@ -142,7 +185,7 @@ fn other_files_are_refused_by_name() {
         u.write("other", &tensors.collect())
     };
     for (names, part) in [
-        (vec![("relative_position_index_OCA", &[2usize][..])], "HAT"),
+        (vec![("block_1.c1_r.sk.weight", &[2usize][..])], "SPAN"),
         (vec![("something.weight", &[2][..])], "no upscaler"),
         (
             vec![("stylegan_decoder.style_mlp.1.weight", &[2][..])],

@@ -2,13 +2,17 @@
 //! shapes.
 
 pub mod compact;
+pub mod dat;
+pub mod hat;
 pub mod rrdb;
 pub mod swin;
+mod tail;
+mod windows;
 
 use super::layers::leaky_relu;
 use crate::models::VarBuilder;
 use crate::weights::Weights;
-use candle_core::{Module, Result, Tensor};
+use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_nn::Conv2d;
 
 /// Most layers of one kind that are looked for in a file.
@@ -21,18 +25,16 @@ pub enum Layout {
     Rrdb(rrdb::Layout),
     /// Real-ESRGAN's small ones for videos and drawings.
     Compact(compact::Layout),
-    /// SwinIR.
+    /// SwinIR, Swin2SR.
     Swin(swin::Layout),
+    /// HAT.
+    Hat(hat::Layout),
+    /// DAT.
+    Dat(dat::Layout),
 }
 
 /// Names of kinds that are known and not implemented, by a name of a tensor that only they have.
-const OTHERS: [(&str, &str); 7] = [
-    ("relative_position_index_OCA", "HAT"),
-    (
-        "layers.0.residual_group.blocks.0.attn.logit_scale",
-        "Swin2SR",
-    ),
-    ("layers.0.blocks.0.attn.attns.0.rpe_biases", "DAT"),
+const OTHERS: [(&str, &str); 4] = [
     ("block_1.c1_r.sk.weight", "SPAN"),
     ("head.0.weight", "EDSR or RCAN"),
     ("stylegan_decoder.style_mlp.1.weight", "GFPGAN"),
@@ -57,10 +59,19 @@ impl Layout {
         if let Some(layout) = compact::Layout::of(&weights) {
             return Ok((Self::Compact(layout?), weights));
         }
-        if let Some(layout) = swin::Layout::of(&weights) {
+        if let Some(layout) = dat::Layout::of(&weights) {
+            return Ok((Self::Dat(layout?), weights));
+        }
+        if let Some(layout) = hat::Layout::of(&weights) {
+            return Ok((Self::Hat(layout?), weights));
+        }
+        if let Some((layout, weights)) = swin::Layout::of(&weights) {
             return Ok((Self::Swin(layout?), weights));
         }
-        Err("this is no upscaler of a kind that is known (ESRGAN, Real-ESRGAN, SwinIR)".to_string())
+        let known = "ESRGAN, Real-ESRGAN, SwinIR, Swin2SR, HAT, DAT";
+        Err(format!(
+            "this is no upscaler of a kind that is known ({known})"
+        ))
     }
 
     /// Pixels that a pixel becomes, each way.
@@ -69,6 +80,8 @@ impl Layout {
             Self::Rrdb(layout) => layout.scale(),
             Self::Compact(layout) => layout.scale,
             Self::Swin(layout) => layout.scale(),
+            Self::Hat(layout) => layout.scale(),
+            Self::Dat(layout) => layout.scale(),
         }
     }
 
@@ -77,7 +90,9 @@ impl Layout {
         match self {
             Self::Rrdb(_) => "ESRGAN",
             Self::Compact(_) => "Real-ESRGAN (compact)",
-            Self::Swin(_) => "SwinIR",
+            Self::Swin(layout) => layout.kind(),
+            Self::Hat(_) => "HAT",
+            Self::Dat(_) => "DAT",
         }
     }
 
@@ -90,12 +105,14 @@ impl Layout {
             Self::Rrdb(layout) => Upscaler::Rrdb(rrdb::Rrdb::new(vb, layout)?),
             Self::Compact(layout) => Upscaler::Compact(compact::Compact::new(vb, layout)?),
             Self::Swin(layout) => Upscaler::Swin(swin::Swin::new(vb, layout)?),
+            Self::Hat(layout) => Upscaler::Hat(hat::Hat::new(vb, layout)?),
+            Self::Dat(layout) => Upscaler::Dat(dat::Dat::new(vb, layout)?),
         })
     }
 }
 
 /// Without what training programs put before all names; of two sets the smoothed one.
-fn bare(weights: &Weights) -> Weights {
+pub(crate) fn bare(weights: &Weights) -> Weights {
     for prefix in ["params_ema.", "params.", "module.", "model_state_dict."] {
         let under = weights.under(prefix);
         if !under.is_empty() {
@@ -123,6 +140,10 @@ pub enum Upscaler {
     Compact(compact::Compact),
     /// See [`Layout::Swin`].
     Swin(swin::Swin),
+    /// See [`Layout::Hat`].
+    Hat(hat::Hat),
+    /// See [`Layout::Dat`].
+    Dat(dat::Dat),
 }
 
 impl Upscaler {
@@ -135,6 +156,8 @@ impl Upscaler {
             Self::Rrdb(net) => net.forward(x),
             Self::Compact(net) => net.forward(x),
             Self::Swin(net) => net.forward(x),
+            Self::Hat(net) => net.forward(x),
+            Self::Dat(net) => net.forward(x),
         }
     }
 }
@@ -144,4 +167,11 @@ fn doubled(conv: &Conv2d, x: &Tensor) -> Result<Tensor> {
     let (_, _, height, width) = x.dims4()?;
     let x = x.upsample_nearest2d(2 * height, 2 * width)?;
     leaky_relu(&conv.forward(&x)?, 0.2)
+}
+
+/// Mean colour of the pictures that networks of attention were trained on, `(1, 3, 1, 1)`.
+fn colour_mean(device: &Device, dtype: DType) -> Result<Tensor> {
+    Tensor::new(&[0.4488f32, 0.4371, 0.4040], device)?
+        .reshape((1, 3, 1, 1))?
+        .to_dtype(dtype)
 }

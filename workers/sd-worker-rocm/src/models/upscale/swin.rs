@@ -1,26 +1,17 @@
-//! SwinIR (arXiv:2108.10257): windows of attention, every second one shifted.
+//! SwinIR (arXiv:2108.10257) and Swin2SR (arXiv:2209.11345): windows of attention, every second one shifted.
 
-use super::{count, doubled, MOST_LAYERS};
+use super::tail::{matrix, Layout as TailLayout, Tail};
+use super::windows::{attend, split, Window};
+use super::{colour_mean, count, MOST_LAYERS};
+use crate::editing::resample::Resample;
 use crate::models::layers::{
-    conv, extended, layer_norm, leaky_relu, linear, pixels_as_rows, rows_as_pixels, softmax, Linear,
+    conv, extended, layer_norm, leaky_relu, linear, normalised, pixels_as_rows, rows_as_pixels,
+    Linear,
 };
 use crate::models::VarBuilder;
 use crate::weights::Weights;
-use candle_core::{Device, Module, Result, Tensor};
+use candle_core::{DType, Device, Module, Result, Tensor};
 use candle_nn::{Conv2d, LayerNorm};
-
-/// How pixels become more.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Enlarge {
-    /// Channels become pixels, by each of these factors.
-    Shuffle(Vec<usize>),
-    /// The same in one layer, without one before it.
-    ShuffleAtOnce(usize),
-    /// Nearest pixels, so many doublings.
-    Nearest(usize),
-    /// Not at all: what is wrong with the picture is learnt.
-    None,
-}
 
 /// What a file's names and shapes say.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,38 +25,116 @@ pub struct Layout {
     /// Three convolutions at a group's end in place of one.
     three: bool,
     norm_at_start: bool,
-    enlarge: Enlarge,
-    /// Channels before pixels are enlarged.
-    features: usize,
+    /// Swin2SR: queries and keys of length 1, offsets through a small network, norms behind what they norm.
+    second: bool,
+    /// Swin2SR for compressed pictures: a small picture on the way, and the enlarged one added.
+    compressed: bool,
+    tail: TailLayout,
 }
 
 const BLOCK: &str = "layers.0.residual_group.blocks.0";
 
+/// Windows of the published Swin2SR; in transformers' layout the file does not say it.
+const USUAL_WINDOW: usize = 8;
+
+/// Windows of networks that mend compressed pictures. They alone were trained on colours from 0 to 255.
+const WINDOW_OF_255: usize = 7;
+
+/// transformers' names of Swin2SR as the original's.
+fn original_name(name: &str) -> String {
+    let mut name = name.trim_start_matches("swin2sr.").to_string();
+    for (from, to) in [
+        ("first_convolution.", "conv_first."),
+        (
+            "embeddings.patch_embeddings.projection.",
+            "patch_embed.proj.",
+        ),
+        (
+            "embeddings.patch_embeddings.layernorm.",
+            "patch_embed.norm.",
+        ),
+        ("layernorm.", "norm."),
+        ("upsample.conv_before_upsample.", "conv_before_upsample.0."),
+        ("upsample.upsample.convolution.", "upsample.0."),
+        ("upsample.upsample.convolution_0.", "upsample.0."),
+        ("upsample.upsample.convolution_1.", "upsample.2."),
+        ("upsample.upsample.convolution_2.", "upsample.4."),
+        ("upsample.conv.", "upsample.0."),
+        ("upsample.final_convolution.", "conv_last."),
+        ("upsample.conv_", "conv_"),
+        ("final_convolution.", "conv_last."),
+    ] {
+        if let Some(rest) = name.strip_prefix(from) {
+            name = format!("{to}{rest}");
+            break;
+        }
+    }
+    let Some(rest) = name.strip_prefix("encoder.stages.") else {
+        return name;
+    };
+    let mut rest = rest.replacen(".layers.", ".residual_group.blocks.", 1);
+    for (from, to) in [
+        (
+            ".attention.self.continuous_position_bias_mlp.",
+            ".attn.cpb_mlp.",
+        ),
+        (".attention.self.", ".attn."),
+        (".attention.output.dense.", ".attn.proj."),
+        (".layernorm_before.", ".norm1."),
+        (".layernorm_after.", ".norm2."),
+        (".intermediate.dense.", ".mlp.fc1."),
+        (".output.dense.", ".mlp.fc2."),
+        (".patch_embed.projection.", ".patch_embed.proj."),
+    ] {
+        rest = rest.replacen(from, to, 1);
+    }
+    format!("layers.{rest}")
+}
+
 impl Layout {
-    /// What a file's names and shapes say; `None` if it is of another kind.
-    pub(super) fn of(weights: &Weights) -> Option<std::result::Result<Self, String>> {
-        let table = weights.shape(&format!("{BLOCK}.attn.relative_position_bias_table"))?;
-        Some(Self::read(weights, &table))
+    /// What a file's names and shapes say, and its tensors under the original's names; `None` if it is of another kind.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn of(weights: &Weights) -> Option<(std::result::Result<Self, String>, Weights)> {
+        let weights = match weights.contains("swin2sr.first_convolution.weight") {
+            true => weights.renamed(|name| Some(original_name(name))),
+            false => weights.clone(),
+        };
+        let second = weights.contains(&format!("{BLOCK}.attn.logit_scale"));
+        let table = weights.contains(&format!("{BLOCK}.attn.relative_position_bias_table"));
+        (second || table).then(|| (Self::read(&weights, second), weights))
     }
 
-    fn read(weights: &Weights, table: &[usize]) -> std::result::Result<Self, String> {
-        let shape = |name: &str| match weights.shape(&format!("{name}.weight")).as_deref() {
-            Some([outputs, inputs, ..]) => Ok((*outputs, *inputs)),
-            _ => Err(format!("{name}.weight is missing or no matrix")),
-        };
-        let (width, inputs) = shape("conv_first")?;
+    fn read(weights: &Weights, second: bool) -> std::result::Result<Self, String> {
+        let (width, inputs) = matrix(weights, "conv_first")?;
         if inputs != 3 {
             return Err(format!("it takes {inputs} channels; pictures have 3"));
         }
-        if weights.contains("absolute_pos_embed") {
-            return Err("absolute_pos_embed is not implemented".to_string());
+        for name in ["absolute_pos_embed", "conv_first_hf.0.weight"] {
+            if weights.contains(name) {
+                return Err(format!("{name} is not implemented"));
+            }
         }
-        let (offsets, heads) = match table {
-            [offsets, heads] => (*offsets, *heads),
-            _ => return Err("relative_position_bias_table is no matrix".to_string()),
+        let shape = |name: &str| weights.shape(&format!("{BLOCK}.attn.{name}"));
+        let (offsets, heads) = match second {
+            false => match shape("relative_position_bias_table").as_deref() {
+                Some([offsets, heads]) => (Some(*offsets), *heads),
+                _ => return Err("relative_position_bias_table is no matrix".to_string()),
+            },
+            true => {
+                let (heads, _) = matrix(weights, &format!("{BLOCK}.attn.cpb_mlp.2"))?;
+                let table = shape("relative_coords_table");
+                (
+                    table.map(|shape| shape.iter().product::<usize>() / 2),
+                    heads,
+                )
+            }
         };
-        let window = (1..=64).find(|w| (2 * w - 1) * (2 * w - 1) == offsets);
-        let window = window.ok_or_else(|| format!("{offsets} offsets are no window's"))?;
+        let window = match offsets {
+            None => USUAL_WINDOW,
+            Some(offsets) => (1..=64)
+                .find(|w| (2 * w - 1) * (2 * w - 1) == offsets)
+                .ok_or_else(|| format!("{offsets} offsets are no window's"))?,
+        };
         if heads == 0 || !width.is_multiple_of(heads) {
             return Err(format!("{heads} heads do not divide {width} channels"));
         }
@@ -74,29 +143,8 @@ impl Layout {
         if groups > MOST_LAYERS || (0..groups).any(|i| depth(i) > MOST_LAYERS) {
             return Err("it has too many layers".to_string());
         }
-        let (hidden, _) = shape(&format!("{BLOCK}.mlp.fc1"))?;
-        let squared = |channels: usize, each: usize| {
-            let scale = (1..=8).find(|scale| scale * scale * each == channels);
-            scale.ok_or_else(|| format!("{channels} channels of {each} are no scale"))
-        };
-        let (mut features, mut enlarge) = (width, Enlarge::None);
-        if weights.contains("conv_before_upsample.0.weight") {
-            features = shape("conv_before_upsample.0")?.0;
-            enlarge = match weights.contains("conv_up1.weight") {
-                true => Enlarge::Nearest(1 + usize::from(weights.contains("conv_up2.weight"))),
-                false => {
-                    let layers = count(weights, "upsample").min(MOST_LAYERS);
-                    let factors = (0..layers).filter_map(|i| {
-                        let (channels, _) = shape(&format!("upsample.{i}")).ok()?;
-                        Some(squared(channels, features))
-                    });
-                    Enlarge::Shuffle(factors.collect::<std::result::Result<_, _>>()?)
-                }
-            };
-        } else if weights.contains("upsample.0.weight") {
-            enlarge = Enlarge::ShuffleAtOnce(squared(shape("upsample.0")?.0, 3)?);
-        }
-        let layout = Self {
+        let (hidden, _) = matrix(weights, &format!("{BLOCK}.mlp.fc1"))?;
+        Ok(Self {
             width,
             depths: (0..groups).map(depth).collect(),
             heads,
@@ -104,34 +152,34 @@ impl Layout {
             hidden,
             three: weights.contains("conv_after_body.4.weight"),
             norm_at_start: weights.contains("patch_embed.norm.weight"),
-            enlarge,
-            features,
-        };
-        match layout.scale() {
-            1..=8 => Ok(layout),
-            scale => Err(format!("a scale of {scale} is too much")),
-        }
+            second,
+            compressed: weights.contains("conv_bicubic.weight"),
+            tail: TailLayout::of(weights, width)?,
+        })
     }
 
     /// Pixels that a pixel becomes, each way.
     pub fn scale(&self) -> usize {
-        match &self.enlarge {
-            Enlarge::Shuffle(factors) => factors.iter().product(),
-            Enlarge::ShuffleAtOnce(scale) => *scale,
-            Enlarge::Nearest(doublings) => 1 << doublings,
-            Enlarge::None => 1,
+        self.tail.scale()
+    }
+
+    /// The kind, for people.
+    pub fn kind(&self) -> &'static str {
+        match self.second {
+            true => "Swin2SR",
+            false => "SwinIR",
         }
     }
 }
 
 /// One convolution, or three with the middle narrower.
 #[derive(Debug, Clone)]
-struct Mix(Vec<Conv2d>);
+pub(super) struct Mix(Vec<Conv2d>);
 
 impl Mix {
-    fn new(vb: VarBuilder, layout: &Layout) -> Result<Self> {
-        let (width, narrow) = (layout.width, layout.width / 4);
-        Ok(Self(match layout.three {
+    pub fn new(vb: VarBuilder, width: usize, three: bool) -> Result<Self> {
+        let narrow = width / 4;
+        Ok(Self(match three {
             false => vec![conv(vb, width, width, 3, 1, 1)?],
             true => vec![
                 conv(vb.pp(0), width, narrow, 3, 1, 1)?,
@@ -141,7 +189,7 @@ impl Mix {
         }))
     }
 
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
         let mut x = x.clone();
         for (i, layer) in self.0.iter().enumerate() {
             if i > 0 {
@@ -153,150 +201,194 @@ impl Mix {
     }
 }
 
-/// Rows of the table of offsets for each pair of a window's pixels.
-fn offsets(window: usize, device: &Device) -> Result<Tensor> {
-    let pixels = window * window;
-    let side = 2 * window - 1;
-    let index = |i: usize| {
-        let (a, b) = (i / pixels, i % pixels);
-        let dy = a / window + window - 1 - b / window;
-        let dx = a % window + window - 1 - b % window;
-        (dy * side + dx) as u32
-    };
-    let ids = (0..pixels * pixels).map(index).collect();
-    Tensor::from_vec(ids, pixels * pixels, device)
+/// A window's attention, `x` as `(windows, pixels, channels)`.
+#[derive(Debug, Clone)]
+pub(super) struct Attention {
+    query: Linear,
+    key: Linear,
+    value: Linear,
+    /// By what queries' products are multiplied: one number, or one a head, `(heads, 1, 1)`.
+    scale: Scale,
+    /// `(1, heads, pixels, pixels)`.
+    bias: Tensor,
+    proj: Linear,
+    heads: usize,
 }
 
-/// What a shifted window's pixels may not see: `(windows, 1, pixels, pixels)`, 0 or -100. The shift brings pixels from
-/// the far side into the last windows; they are no neighbours.
-fn borders(height: usize, width: usize, window: usize, device: &Device) -> Result<Tensor> {
-    let shift = window / 2;
-    let part = |i: usize, size: usize| match size - i {
-        left if left > window => 0,
-        left if left > shift => 1,
-        _ => 2,
-    };
-    let (rows, columns, pixels) = (height / window, width / window, window * window);
-    let mut values = Vec::with_capacity(rows * columns * pixels * pixels);
-    for (row, column) in (0..rows).flat_map(|row| (0..columns).map(move |c| (row, c))) {
-        let place = |i: usize| {
-            let (y, x) = (row * window + i / window, column * window + i % window);
-            3 * part(y, height) + part(x, width)
-        };
-        let places: Vec<usize> = (0..pixels).map(place).collect();
-        for a in &places {
-            values.extend(places.iter().map(|b| if a == b { 0f32 } else { -100.0 }));
-        }
+#[derive(Debug, Clone)]
+enum Scale {
+    Plain(f64),
+    /// Queries and keys have length 1.
+    Cosine(Tensor),
+}
+
+/// Queries, keys and values of one matrix, with a bias for all of them, for the first and last, or for none.
+fn query_key_value(vb: &VarBuilder, width: usize) -> Result<[Linear; 3]> {
+    if vb.contains_tensor("query.weight") {
+        let part = |name| linear(vb.pp(name), width, width);
+        return Ok([part("query")?, part("key")?, part("value")?]);
     }
-    Tensor::from_vec(values, (rows * columns, 1, pixels, pixels), device)
+    let weight = vb.get((3 * width, width), "qkv.weight")?;
+    let bias = match vb.contains_tensor("qkv.bias") {
+        true => Some(vb.get(3 * width, "qkv.bias")?),
+        false => None,
+    };
+    let part = |i: usize, own: &str| {
+        let bias = match &bias {
+            Some(bias) => Some(bias.narrow(0, i * width, width)?),
+            None if vb.contains_tensor(own) => Some(vb.get(width, own)?),
+            None => None,
+        };
+        let weight = weight.narrow(0, i * width, width)?.contiguous()?;
+        Ok::<_, candle_core::Error>(Linear::Plain(candle_nn::Linear::new(weight, bias)))
+    };
+    Ok([part(0, "q_bias")?, part(1, "k_bias")?, part(2, "v_bias")?])
+}
+
+/// The table of offsets of a continuous position bias: a small network of the logarithms of offsets.
+fn continuous_table(vb: VarBuilder, window: usize, heads: usize) -> Result<Tensor> {
+    let (device, dtype) = (vb.device().clone(), vb.dtype());
+    let last = (window - 1) as f64;
+    let place = |i: usize| {
+        let offset = (i as f64 - last) / last.max(1.0) * 8.0;
+        (offset.signum() * (offset.abs() + 1.0).log2() / 3.0) as f32
+    };
+    let side = 2 * window - 1;
+    let places = (0..side).flat_map(|y| (0..side).flat_map(move |x| [y, x]));
+    let places = places.map(|i| if 2 * i + 1 == side { 0.0 } else { place(i) });
+    let table = Tensor::from_vec(places.collect(), (side * side, 2), &device)?.to_dtype(dtype)?;
+    let inner = vb.get_unchecked("0.bias")?.elem_count();
+    let hidden = linear(vb.pp(0), 2, inner)?.forward(&table)?.relu()?;
+    let table = linear(vb.pp(2), inner, heads)?.forward(&hidden)?;
+    candle_nn::ops::sigmoid(&table)? * 16.0
+}
+
+impl Attention {
+    pub fn new(
+        vb: VarBuilder,
+        width: usize,
+        heads: usize,
+        window: usize,
+        second: bool,
+    ) -> Result<Self> {
+        let [query, key, value] = query_key_value(&vb, width)?;
+        let side = 2 * window - 1;
+        let (scale, table) = match second {
+            false => {
+                let table = vb.get((side * side, heads), "relative_position_bias_table")?;
+                (Scale::Plain(1.0 / ((width / heads) as f64).sqrt()), table)
+            }
+            true => {
+                let scale = vb.get((heads, 1, 1), "logit_scale")?;
+                let scale = scale.to_dtype(DType::F32)?.minimum(100f64.ln())?.exp()?;
+                let table = continuous_table(vb.pp("cpb_mlp"), window, heads)?;
+                (Scale::Cosine(scale.to_dtype(vb.dtype())?), table)
+            }
+        };
+        Ok(Self {
+            query,
+            key,
+            value,
+            scale,
+            bias: Window::square(window).bias(&table)?,
+            proj: linear(vb.pp("proj"), width, width)?,
+            heads,
+        })
+    }
+
+    pub fn forward(&self, x: &Tensor, mask: Option<&Tensor>) -> Result<Tensor> {
+        let part = |layer: &Linear| split(&layer.forward(x)?, self.heads);
+        let (q, k, v) = (part(&self.query)?, part(&self.key)?, part(&self.value)?);
+        let (q, k) = match &self.scale {
+            Scale::Plain(scale) => ((q * *scale)?, k),
+            Scale::Cosine(scale) => (normalised(&q)?.broadcast_mul(scale)?, normalised(&k)?),
+        };
+        self.proj.forward(&attend(&q, &k, &v, &self.bias, mask)?)
+    }
 }
 
 #[derive(Debug, Clone)]
 struct Block {
     norm1: LayerNorm,
-    qkv: Linear,
-    /// `(1, heads, pixels, pixels)`.
-    bias: Tensor,
-    proj: Linear,
+    attn: Attention,
     norm2: LayerNorm,
     fc1: Linear,
     fc2: Linear,
-    heads: usize,
-    window: usize,
-    shifted: bool,
+    window: Window,
+    shift: i32,
+    /// Norms behind what they norm.
+    second: bool,
 }
 
 impl Block {
     fn new(vb: VarBuilder, layout: &Layout, shifted: bool) -> Result<Self> {
-        let Layout {
-            width,
-            heads,
-            window,
-            hidden,
-            ..
-        } = *layout;
-        let attn = vb.pp("attn");
-        let side = 2 * window - 1;
-        let table = attn.get((side * side, heads), "relative_position_bias_table")?;
-        let pixels = window * window;
-        let bias = table.index_select(&offsets(window, vb.device())?, 0)?;
-        let bias = bias.reshape((pixels, pixels, heads))?.permute((2, 0, 1))?;
+        let (width, hidden, window) = (layout.width, layout.hidden, layout.window);
         Ok(Self {
             norm1: layer_norm(vb.pp("norm1"), width, 1e-5)?,
-            qkv: linear(attn.pp("qkv"), width, 3 * width)?,
-            bias: bias.contiguous()?.unsqueeze(0)?,
-            proj: linear(attn.pp("proj"), width, width)?,
+            attn: Attention::new(vb.pp("attn"), width, layout.heads, window, layout.second)?,
             norm2: layer_norm(vb.pp("norm2"), width, 1e-5)?,
             fc1: linear(vb.pp("mlp.fc1"), width, hidden)?,
             fc2: linear(vb.pp("mlp.fc2"), hidden, width)?,
-            heads,
-            window,
-            shifted,
+            window: Window::square(window),
+            shift: if shifted { (window / 2) as i32 } else { 0 },
+            second: layout.second,
         })
     }
 
-    /// `x` is `(batch, height * width, channels)`; `mask` is [`borders`]'.
-    fn forward(
-        &self,
-        x: &Tensor,
-        (height, width): (usize, usize),
-        mask: &Tensor,
-    ) -> Result<Tensor> {
-        let (batch, _, channels) = x.dims3()?;
-        let (window, pixels) = (self.window, self.window * self.window);
-        let (rows, columns) = (height / window, width / window);
-        let shift = if self.shifted { (window / 2) as i32 } else { 0 };
-        let y = self
-            .norm1
-            .forward(x)?
-            .reshape((batch, height, width, channels))?;
-        let y = match shift {
-            0 => y,
-            shift => y.roll(-shift, 1)?.roll(-shift, 2)?,
-        };
-        let windows = y
-            .reshape((batch * rows, window, columns, window * channels))?
-            .transpose(1, 2)?
-            .contiguous()?
-            .reshape((batch * rows * columns, pixels, channels))?;
-        let qkv = self.qkv.forward(&windows)?;
-        let count = batch * rows * columns;
-        let qkv = qkv.reshape((count, pixels, 3, self.heads, channels / self.heads))?;
-        let qkv = qkv.permute((2, 0, 3, 1, 4))?.contiguous()?;
-        let scale = 1.0 / ((channels / self.heads) as f64).sqrt();
-        let (q, k, v) = ((qkv.get(0)? * scale)?, qkv.get(1)?, qkv.get(2)?);
-        let mut scores = q
-            .matmul(&k.transpose(2, 3)?.contiguous()?)?
-            .broadcast_add(&self.bias)?;
-        if shift > 0 {
-            let each = (batch, rows * columns, self.heads * pixels, pixels);
-            let mask = mask.to_dtype(scores.dtype())?;
-            let mask = mask.broadcast_as((rows * columns, self.heads, pixels, pixels))?;
-            let mask =
-                mask.contiguous()?
-                    .reshape((1, rows * columns, self.heads * pixels, pixels))?;
-            scores = scores.reshape(each)?.broadcast_add(&mask)?;
-            scores = scores.reshape((count, self.heads, pixels, pixels))?;
+    /// `x` is `(batch, height * width, channels)`; `mask` is [`Window::borders`]'.
+    fn forward(&self, x: &Tensor, size: (usize, usize), mask: &Tensor) -> Result<Tensor> {
+        let attend =
+            |x: &Tensor| shifted_attention(x, size, self.window, self.shift, mask, &self.attn);
+        let feed = |x: &Tensor| self.fc2.forward(&self.fc1.forward(x)?.gelu_erf()?);
+        if self.second {
+            let x = (x + self.norm1.forward(&attend(x)?)?)?;
+            return &x + self.norm2.forward(&feed(&x)?)?;
         }
-        let y = softmax(&scores)?.matmul(&v)?;
-        let y = y
-            .transpose(1, 2)?
-            .contiguous()?
-            .reshape((count, pixels, channels))?;
-        let y = self.proj.forward(&y)?;
-        let y = y
-            .reshape((batch * rows, columns, window, window * channels))?
-            .transpose(1, 2)?
-            .contiguous()?
-            .reshape((batch, height, width, channels))?;
-        let y = match shift {
-            0 => y,
-            shift => y.roll(shift, 1)?.roll(shift, 2)?,
-        };
-        let x = (x + y.reshape((batch, height * width, channels))?)?;
-        let y = self.fc1.forward(&self.norm2.forward(&x)?)?.gelu_erf()?;
-        x + self.fc2.forward(&y)?
+        let x = (x + attend(&self.norm1.forward(x)?)?)?;
+        &x + feed(&self.norm2.forward(&x)?)?
     }
+}
+
+/// Attention in windows shifted by so many pixels, of `(batch, height * width, channels)`.
+pub(super) fn shifted_attention(
+    x: &Tensor,
+    (height, width): (usize, usize),
+    window: Window,
+    shift: i32,
+    mask: &Tensor,
+    attention: &Attention,
+) -> Result<Tensor> {
+    let (batch, rows, channels) = x.dims3()?;
+    let x = x.reshape((batch, height, width, channels))?;
+    let y = match shift {
+        0 => attention.forward(&window.cut(&x)?, None)?,
+        shift => {
+            let x = x.roll(-shift, 1)?.roll(-shift, 2)?;
+            attention.forward(&window.cut(&x)?, Some(mask))?
+        }
+    };
+    let y = window.join(&y, (height, width))?;
+    let y = match shift {
+        0 => y,
+        shift => y.roll(shift, 1)?.roll(shift, 2)?,
+    };
+    y.reshape((batch, rows, channels))
+}
+
+#[derive(Debug, Clone)]
+struct Group {
+    blocks: Vec<Block>,
+    mix: Mix,
+    /// Swin2SR's, of one pixel.
+    embed: Option<Conv2d>,
+}
+
+/// What Swin2SR for compressed pictures has beside.
+#[derive(Debug, Clone)]
+struct Compressed {
+    bicubic: Conv2d,
+    small: Conv2d,
+    after: Conv2d,
 }
 
 /// The network.
@@ -304,15 +396,13 @@ impl Block {
 pub struct Swin {
     layout: Layout,
     first: Conv2d,
+    embed: Option<Conv2d>,
     norm_at_start: Option<LayerNorm>,
-    groups: Vec<(Vec<Block>, Mix)>,
+    groups: Vec<Group>,
     norm: LayerNorm,
     after: Mix,
-    before: Option<Conv2d>,
-    enlarge: Vec<Conv2d>,
-    high: Option<Conv2d>,
-    last: Option<Conv2d>,
-    /// Mean colour of the training pictures, `(1, 3, 1, 1)`.
+    compressed: Option<Compressed>,
+    tail: Tail,
     mean: Tensor,
 }
 
@@ -322,46 +412,26 @@ impl Swin {
     /// # Errors
     /// If tensors are missing or of other shapes.
     pub fn new(vb: VarBuilder, layout: &Layout) -> Result<Self> {
-        let (width, features) = (layout.width, layout.features);
+        let (width, features) = (layout.width, layout.tail.features());
+        let embed = |vb: VarBuilder| match layout.second {
+            true => conv(vb.pp("patch_embed.proj"), width, width, 1, 1, 0).map(Some),
+            false => Ok(None),
+        };
         let group = |(i, depth): (usize, &usize)| {
             let vb = vb.pp("layers").pp(i);
             let blocks = (0..*depth).map(|j| {
                 let vb = vb.pp("residual_group.blocks").pp(j);
                 Block::new(vb, layout, j % 2 == 1)
             });
-            Ok((
-                blocks.collect::<Result<_>>()?,
-                Mix::new(vb.pp("conv"), layout)?,
-            ))
-        };
-        let wide = |vb: VarBuilder, outputs| conv(vb, features, outputs, 3, 1, 1);
-        let before = || conv(vb.pp("conv_before_upsample.0"), width, features, 3, 1, 1);
-        let (mut high, mut last, mut first) = (None, None, None);
-        let enlarge = match &layout.enlarge {
-            Enlarge::Shuffle(factors) => {
-                (first, last) = (Some(before()?), Some(wide(vb.pp("conv_last"), 3)?));
-                let layers = factors.iter().enumerate();
-                // Every second layer has no weights.
-                let layers = layers.map(|(i, factor)| {
-                    wide(vb.pp("upsample").pp(2 * i), features * factor * factor)
-                });
-                layers.collect::<Result<_>>()?
-            }
-            Enlarge::ShuffleAtOnce(scale) => vec![wide(vb.pp("upsample.0"), 3 * scale * scale)?],
-            Enlarge::Nearest(doublings) => {
-                (first, last) = (Some(before()?), Some(wide(vb.pp("conv_last"), 3)?));
-                high = Some(wide(vb.pp("conv_hr"), features)?);
-                let layers = 1..=*doublings;
-                let layers = layers.map(|i| wide(vb.pp(format!("conv_up{i}")), features));
-                layers.collect::<Result<_>>()?
-            }
-            Enlarge::None => {
-                last = Some(wide(vb.pp("conv_last"), 3)?);
-                Vec::new()
-            }
+            Ok(Group {
+                blocks: blocks.collect::<Result<_>>()?,
+                mix: Mix::new(vb.pp("conv"), width, layout.three)?,
+                embed: embed(vb)?,
+            })
         };
         Ok(Self {
             first: conv(vb.pp("conv_first"), 3, width, 3, 1, 1)?,
+            embed: embed(vb.clone())?,
             norm_at_start: match layout.norm_at_start {
                 true => Some(layer_norm(vb.pp("patch_embed.norm"), width, 1e-5)?),
                 false => None,
@@ -373,14 +443,17 @@ impl Swin {
                 .map(group)
                 .collect::<Result<_>>()?,
             norm: layer_norm(vb.pp("norm"), width, 1e-5)?,
-            after: Mix::new(vb.pp("conv_after_body"), layout)?,
-            before: first,
-            enlarge,
-            high,
-            last,
-            mean: Tensor::new(&[0.4488f32, 0.4371, 0.4040], vb.device())?
-                .reshape((1, 3, 1, 1))?
-                .to_dtype(vb.dtype())?,
+            after: Mix::new(vb.pp("conv_after_body"), width, layout.three)?,
+            compressed: match layout.compressed {
+                false => None,
+                true => Some(Compressed {
+                    bicubic: conv(vb.pp("conv_bicubic"), 3, features, 3, 1, 1)?,
+                    small: conv(vb.pp("conv_aux"), features, 3, 3, 1, 1)?,
+                    after: conv(vb.pp("conv_after_aux.0"), 3, features, 3, 1, 1)?,
+                }),
+            },
+            tail: Tail::new(vb.clone(), &layout.tail)?,
+            mean: colour_mean(vb.device(), vb.dtype())?,
             layout: layout.clone(),
         })
     }
@@ -396,65 +469,61 @@ impl Swin {
             height.next_multiple_of(window),
             width.next_multiple_of(window),
         );
+        let range = if window == WINDOW_OF_255 { 255.0 } else { 1.0 };
         let picture = extended(x, size.0, size.1)?.broadcast_sub(&self.mean)?;
+        let picture = (picture * range)?;
         let first = self.first.forward(&picture)?;
         let x = (self.after.forward(&self.features(&first, size)?)? + first)?;
-        let x = match &self.before {
-            Some(before) => leaky_relu(&before.forward(&x)?, 0.01)?,
-            None => x,
-        };
-        let x = self.enlarged(x)?;
-        let x = match (&self.high, &self.last) {
-            (Some(high), Some(last)) => last.forward(&leaky_relu(&high.forward(&x)?, 0.2)?)?,
-            (_, Some(last)) => last.forward(&x)?,
-            _ => x,
-        };
-        let x = match self.layout.enlarge {
-            Enlarge::None => (x + picture)?,
-            _ => x,
-        };
         let scale = self.layout.scale();
-        x.narrow(2, 0, height * scale)?
+        let x = match &self.compressed {
+            None => self.tail.forward(&x)?,
+            Some(more) => {
+                let small = more.small.forward(&self.tail.before(&x)?)?;
+                let x = leaky_relu(&more.after.forward(&small)?, 0.01)?;
+                // Stretched from the extended picture to the size of the other, as it was trained.
+                let (height, width) = (height * scale, width * scale);
+                let wide = picture.to_dtype(DType::F32)?;
+                let large = Resample::Bicubic { antialias: false }.apply(&wide, height, width)?;
+                let large = more.bicubic.forward(&large.to_dtype(x.dtype())?)?;
+                let x = self.tail.enlarged(x)?;
+                let x = x.narrow(2, 0, height)?.narrow(3, 0, width)?;
+                self.tail.after(&(x + large)?)?
+            }
+        };
+        let x = match self.layout.tail.mends() {
+            true => (x + picture)?,
+            false => x,
+        };
+        (x.narrow(2, 0, height * scale)?
             .narrow(3, 0, width * scale)?
+            / range)?
             .broadcast_add(&self.mean)
     }
 
-    fn features(&self, x: &Tensor, (height, width): (usize, usize)) -> Result<Tensor> {
-        let mut x = pixels_as_rows(x)?;
+    fn features(&self, x: &Tensor, size: (usize, usize)) -> Result<Tensor> {
+        let (height, width) = size;
+        let embed = |layer: &Option<Conv2d>, x: &Tensor| match layer {
+            Some(layer) => layer.forward(x),
+            None => Ok(x.clone()),
+        };
+        let mut x = pixels_as_rows(&embed(&self.embed, x)?)?;
         if let Some(norm) = &self.norm_at_start {
             x = norm.forward(&x)?;
         }
-        let mask = borders(height, width, self.layout.window, x.device())?;
-        for (blocks, mix) in &self.groups {
+        let mask = borders(self.layout.window, size, x.device())?;
+        for group in &self.groups {
             let mut y = x.clone();
-            for block in blocks {
-                y = block.forward(&y, (height, width), &mask)?;
+            for block in &group.blocks {
+                y = block.forward(&y, size, &mask)?;
             }
-            let y = mix.forward(&rows_as_pixels(&y, height, width)?)?;
-            x = (x + pixels_as_rows(&y)?)?;
+            let y = group.mix.forward(&rows_as_pixels(&y, height, width)?)?;
+            x = (x + pixels_as_rows(&embed(&group.embed, &y)?)?)?;
         }
         rows_as_pixels(&self.norm.forward(&x)?, height, width)
     }
+}
 
-    fn enlarged(&self, mut x: Tensor) -> Result<Tensor> {
-        match &self.layout.enlarge {
-            Enlarge::Shuffle(factors) => {
-                for (layer, factor) in self.enlarge.iter().zip(factors) {
-                    x = candle_nn::ops::pixel_shuffle(&layer.forward(&x)?, *factor)?;
-                }
-            }
-            Enlarge::ShuffleAtOnce(scale) => {
-                for layer in &self.enlarge {
-                    x = candle_nn::ops::pixel_shuffle(&layer.forward(&x)?, *scale)?;
-                }
-            }
-            Enlarge::Nearest(_) => {
-                for layer in &self.enlarge {
-                    x = doubled(layer, &x)?;
-                }
-            }
-            Enlarge::None => {}
-        }
-        Ok(x)
-    }
+/// [`Window::borders`] of square windows.
+pub(super) fn borders(window: usize, size: (usize, usize), device: &Device) -> Result<Tensor> {
+    Window::square(window).borders(size.0, size.1, device)
 }
