@@ -48,6 +48,9 @@ impl Layer {
             (Part::Lokr1, "LoKr"),
             (Part::Lokr1A, "LoKr"),
             (Part::OftBlocks, "OFT"),
+            (Part::OftDiag, "OFT"),
+            (Part::OftPeft, "OFT"),
+            (Part::BoftPeft, "BOFT"),
             (Part::Ia3, "IA3"),
             (Part::Ia3Peft, "IA3"),
             (Part::GeneralA1, "GLoRA"),
@@ -178,6 +181,26 @@ impl Reader<'_> {
             other(Kind::Kronecker { factors, scale })
         } else if has(Part::OftBlocks) {
             self.rotation(layer)?.and_then(other)
+        } else if has(Part::OftDiag) {
+            let blocks = self.need(layer, Part::OftDiag)?;
+            blocks.dims3()?;
+            let rescale = None;
+            other(Kind::Rotation { blocks, rescale })
+        } else if has(Part::OftPeft) {
+            let Some(turns) = self.scales.turns(target) else {
+                bail!("how it turns stands in adapter_config.json, which is not beside it")
+            };
+            let stages = turns.rotations(&self.need(layer, Part::OftPeft)?)?;
+            let rescale = None;
+            other(Kind::OfInputs { stages, rescale })
+        } else if has(Part::BoftPeft) {
+            let blocks = self.need(layer, Part::BoftPeft)?;
+            blocks.dims4()?;
+            // PEFT halves the skew part, and has the other sign.
+            let stages = rotations(&(blocks * -0.5)?, None)?;
+            let rescale = self.get(layer, Part::BoftScale)?;
+            let rescale = rescale.map(|factors| factors.flatten_all()).transpose()?;
+            other(Kind::OfInputs { stages, rescale })
         } else if has(Part::Ia3) {
             let axis = match self.number(layer, Part::OnInput)?.unwrap_or(0.0) {
                 0.0 => Axis::Outputs,

@@ -82,6 +82,14 @@ pub enum Part {
     Lokr2T,
     /// OFT's and BOFT's blocks.
     OftBlocks,
+    /// The rotations themselves, as LyCORIS first wrote them.
+    OftDiag,
+    /// What is above the diagonals of PEFT's OFT, a row a block.
+    OftPeft,
+    /// PEFT's BOFT.
+    BoftPeft,
+    /// Its factors of the outputs.
+    BoftScale,
     /// OFT's factors of the outputs.
     Rescale,
     /// (IA)3's vector in LyCORIS' files.
@@ -142,6 +150,10 @@ const ENDS: &[(&str, Part)] = &[
     (".lokr_w2_b", Part::Lokr2B),
     (".lokr_t2", Part::Lokr2T),
     (".oft_blocks", Part::OftBlocks),
+    (".oft_diag", Part::OftDiag),
+    (".oft_R.weight", Part::OftPeft),
+    (".boft_R", Part::BoftPeft),
+    (".boft_s", Part::BoftScale),
     (".rescale", Part::Rescale),
     (".on_input", Part::OnInput),
     (".ia3_l", Part::Ia3Peft),
@@ -159,9 +171,8 @@ const ENDS: &[(&str, Part)] = &[
 
 /// Kinds that are not implemented, by what is in their keys.
 const OTHERS: &[(&str, &str)] = &[
-    ("oft_R", "OFT of PEFT"),
-    ("boft_", "BOFT of PEFT"),
-    (".oft_diag", "diagonal OFT of kohya"),
+    (".oft_r", "OFT of PEFT before 0.16"),
+    ("oft_embedding_R", "OFT of embeddings"),
     ("lora_embedding_", "LoRA of embeddings"),
     (".reshape_weight", "layers of other sizes"),
     (".scalar", "LyCORIS with a trained scalar"),
@@ -473,8 +484,7 @@ mod tests {
     #[test]
     fn other_kinds_are_named() {
         for (key, kind) in [
-            ("base_model.model.x.oft_R.weight", "OFT of PEFT"),
-            ("lora_unet_x.oft_diag", "diagonal OFT"),
+            ("base_model.model.x.oft_r", "OFT of PEFT before 0.16"),
             ("lora_unet_x.scalar", "trained scalar"),
             ("model.weight", "not a key"),
         ] {

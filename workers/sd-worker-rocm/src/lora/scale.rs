@@ -4,11 +4,15 @@
 //! the file. Files of others have a tensor `alpha` for each layer instead.
 
 use super::names::{Network, Target};
+use crate::models::rotation::Turns;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Key of diffusers' metadata.
 pub(super) const METADATA: &str = "lora_adapter_metadata";
+
+/// Most terms of a series.
+const MOST_TERMS: u64 = 64;
 
 /// PEFT's settings of each network.
 #[derive(Debug, Default)]
@@ -24,6 +28,8 @@ struct Settings {
     by_root: bool,
     /// Alphas of layers, by the ends of their names.
     patterns: Vec<(String, f64)>,
+    /// How OFT turns.
+    turns: Turns,
 }
 
 impl Scales {
@@ -72,6 +78,11 @@ impl Scales {
         self.factor_of(target, rank)
     }
 
+    /// How OFT turns this layer's network; nothing where nothing is said.
+    pub(super) fn turns(&self, target: &Target) -> Option<&Turns> {
+        Some(&self.0.get(&target.network)?.turns)
+    }
+
     /// The factor for a layer of this rank; nothing where nothing is said.
     pub(super) fn factor(&self, target: &Target, rank: usize) -> Option<f64> {
         self.factor_of(target, rank as f64)
@@ -106,6 +117,22 @@ impl Settings {
                 .transpose()?
                 .filter(|r| *r > 0.0),
             by_root: is_on("use_rslora"),
+            turns: Turns {
+                series: match is_on("use_cayley_neumann") {
+                    false => None,
+                    true => {
+                        let terms = given("num_cayley_neumann_terms");
+                        let terms = terms.map_or(Some(5), Value::as_u64);
+                        let terms = terms.filter(|terms| (1..=MOST_TERMS).contains(terms));
+                        let reason = "num_cayley_neumann_terms is not a number up to 64";
+                        Some(terms.ok_or(reason)? as usize)
+                    }
+                },
+                most: match is_on("coft") {
+                    true => Some(given("eps").map_or(Ok(6e-5), |eps| number("eps", eps))?),
+                    false => None,
+                },
+            },
             patterns: patterns
                 .into_iter()
                 .flatten()

@@ -4,7 +4,7 @@
 //! as a matrix, `(outputs, everything else)`.
 
 use super::low_rank::LowRank;
-use super::rotation::{butterfly, rescaled, rows, turned};
+use super::rotation::{butterfly, inputs_turned, rescaled, rows, turned};
 use candle_core::{Result, Tensor, D};
 
 /// A change of one tensor, all in f32.
@@ -64,6 +64,14 @@ pub enum Kind {
     Butterfly {
         /// The rotations.
         blocks: Tensor,
+        /// Factors of the outputs.
+        rescale: Option<Tensor>,
+    },
+    /// OFT and BOFT of PEFT: blocks of inputs turned, `(stages, blocks, size, size)`, each stage of inputs that lie twice
+    /// as far apart; one block is that of all. Then outputs multiplied by `(outputs)`.
+    OfInputs {
+        /// The rotations.
+        stages: Tensor,
         /// Factors of the outputs.
         rescale: Option<Tensor>,
     },
@@ -236,6 +244,10 @@ impl Kind {
                 rescale: rescale.as_ref().map(part).transpose()?,
             },
             Self::Butterfly { .. } => return across("BOFT"),
+            Self::OfInputs { stages, rescale } => Self::OfInputs {
+                stages: stages.clone(),
+                rescale: rescale.as_ref().map(part).transpose()?,
+            },
             Self::Scaled { vector, axis } => Self::Scaled {
                 vector: match axis {
                     Axis::Outputs => part(vector)?,
@@ -310,6 +322,10 @@ impl Kind {
             Self::Butterfly { blocks, rescale } => {
                 let turned = butterfly(&here(blocks)?, weight, strength)?;
                 rescaled(turned, rescale.as_ref())? - rows(weight)?
+            }
+            Self::OfInputs { stages, rescale } => {
+                let turned = inputs_turned(&here(stages)?, weight)?;
+                (rescaled(turned, rescale.as_ref())? - rows(weight)?)? * strength
             }
             Self::Scaled { vector, axis } => {
                 let shape = side(weight, *axis)?;

@@ -1,4 +1,5 @@
-//! Orthogonal changes of weights: OFT (Qiu et al. 2023) and BOFT (Liu et al. 2023), as LyCORIS has them.
+//! Orthogonal changes of weights: OFT (Qiu et al. 2023) and BOFT (Liu et al. 2023), of outputs as LyCORIS has them and of
+//! inputs as PEFT has them.
 
 use candle_core::{DType, Device, Result, Tensor};
 
@@ -54,6 +55,117 @@ pub(super) fn butterfly(blocks: &Tensor, weight: &Tensor, strength: f64) -> Resu
             .reshape((outputs, columns))?;
     }
     Ok(x)
+}
+
+/// The weight's columns, block by block, each stage of `(stages, blocks, size, size)` after the other; the columns of a
+/// block lie twice as far apart with each. One block is that of all.
+pub(super) fn inputs_turned(stages: &Tensor, weight: &Tensor) -> Result<Tensor> {
+    let (depth, blocks, size, _) = stages.dims4()?;
+    let mut x = rows(weight)?;
+    let (outputs, inputs) = x.dims2()?;
+    let count = inputs / size.max(1);
+    let group = |stage: usize| size.checked_shl(stage as u32).filter(|group| *group > 0);
+    let last = depth.checked_sub(1).and_then(group);
+    let fits = size > 0 && count * size == inputs && (blocks == count || blocks == 1);
+    if !fits || !last.is_some_and(|group| group <= inputs && inputs.is_multiple_of(group)) {
+        candle_core::bail!("{depth} x {blocks} blocks of {size} for {inputs} inputs")
+    }
+    if depth > 1 && !size.is_multiple_of(2) {
+        candle_core::bail!("blocks of {size} cannot be halved")
+    }
+    for stage in 0..depth {
+        let turn = stages.get(stage)?.transpose(1, 2)?.contiguous()?;
+        let turn = turn.broadcast_as((count, size, size))?.contiguous()?;
+        // Halves of blocks that stand at even and at odd places of a group come together.
+        let (half, halves) = (size / 2, 2usize << stage);
+        let order: Vec<u32> = (0..inputs)
+            .map(|i| match stage {
+                0 => i as u32,
+                _ => {
+                    let (first, inner) = (i / (half * halves) * halves, i / half % halves);
+                    let place = match inner < halves / 2 {
+                        true => 2 * inner,
+                        false => 2 * (inner - halves / 2) + 1,
+                    };
+                    ((first + place) * half + i % half) as u32
+                }
+            })
+            .collect();
+        let mut back = vec![0u32; inputs];
+        for (i, from) in order.iter().enumerate() {
+            back[*from as usize] = i as u32;
+        }
+        let device = weight.device();
+        x = x.index_select(&Tensor::new(back, device)?, 1)?;
+        x = x.reshape((outputs, count, size))?.transpose(0, 1)?;
+        x = x.contiguous()?.matmul(&turn)?.transpose(0, 1)?;
+        x = x.contiguous()?.reshape((outputs, inputs))?;
+        x = x.index_select(&Tensor::new(order, device)?, 1)?;
+    }
+    Ok(x)
+}
+
+/// How PEFT's OFT makes rotations of skew matrices.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Turns {
+    /// By a series of so many terms in place of Cayley's transform.
+    pub series: Option<usize>,
+    /// The most that all blocks together may turn (COFT).
+    pub most: Option<f64>,
+}
+
+impl Turns {
+    /// The rotations of blocks of which a file has what is above the diagonal, `(blocks, size (size - 1) / 2)`:
+    /// `(1, blocks, size, size)`.
+    ///
+    /// # Errors
+    /// If there is no such size, or it is too large.
+    pub fn rotations(&self, above: &Tensor) -> Result<Tensor> {
+        let (blocks, numbers) = above.dims2()?;
+        let size = (2..=MOST_BLOCK).find(|size| size * (size - 1) / 2 == numbers);
+        let Some(size) = size else {
+            candle_core::bail!("{numbers} numbers are not above a diagonal")
+        };
+        let device = above.device();
+        let above: Vec<Vec<f32>> = above.to_dtype(DType::F32)?.to_vec2()?;
+        let mut values = vec![0f32; blocks * size * size];
+        for (block, numbers) in values.chunks_exact_mut(size * size).zip(&above) {
+            let norm = numbers
+                .iter()
+                .map(|q| 2.0 * f64::from(*q).powi(2))
+                .sum::<f64>();
+            let most = self.most.map(|most| most / (blocks as f64).sqrt());
+            let factor = match most {
+                Some(most) if norm.sqrt() > most => (most / norm.sqrt()) as f32,
+                _ => 1.0,
+            };
+            let places = (0..size).flat_map(|i| (i + 1..size).map(move |j| (i, j)));
+            for ((i, j), number) in places.zip(numbers) {
+                block[i * size + j] = number * factor;
+            }
+        }
+        let half = Tensor::from_vec(values, (1, blocks, size, size), device)?;
+        let Some(terms) = self.series else {
+            // PEFT's transform has the other sign.
+            return rotations(&half.neg()?, None);
+        };
+        let q = (&half - half.transpose(2, 3)?)?.squeeze(0)?.contiguous()?;
+        let unit = Tensor::eye(size, DType::F32, device)?;
+        let mut sum = unit.broadcast_as(q.shape())?.contiguous()?;
+        if terms > 1 {
+            sum = (sum + (&q * 2.0)?)?;
+        }
+        if terms > 2 {
+            let mut power = q.matmul(&q)?;
+            sum = (sum + (&power * 2.0)?)?;
+            for _ in 3..terms - 1 {
+                power = power.matmul(&q)?;
+                sum = (sum + (&power * 2.0)?)?;
+            }
+            sum = (sum + power.matmul(&q)?)?;
+        }
+        sum.unsqueeze(0)
+    }
 }
 
 /// Rows multiplied by a factor each.

@@ -207,10 +207,7 @@ fn loras_of_other_models_are_refused_and_leave_no_trace() {
             ),
         ],
     );
-    let oft = files.save(
-        "oft",
-        &[("base_model.model.x.oft_R.weight", matrix(1, 1, 0))],
-    );
+    let oft = files.save("oft", &[("base_model.model.x.oft_r", matrix(1, 1, 0))]);
     let pickle = files.folder.path().join("old.pt");
     std::fs::write(&pickle, b"PK\x03\x04").unwrap();
     let mut pipeline = tiny(PipelineOptions::default());

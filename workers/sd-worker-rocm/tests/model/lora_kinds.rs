@@ -47,9 +47,20 @@ fn write(place: &Path, case: &str, about: &Value) -> LoraFile {
 
 #[test]
 fn every_kind_as_lycoris_and_peft_have_it() {
-    let json = std::fs::read(file("tests/fixtures/networks/lora_kinds.json")).unwrap();
+    all_are_the_same("lora_kinds", 30);
+}
+
+/// `tests/reference/make_lora_rotations.py` has made them.
+#[test]
+fn rotations_of_inputs_as_peft_has_them() {
+    all_are_the_same("lora_rotations", 8);
+}
+
+fn all_are_the_same(group: &str, least: usize) {
+    let path = |ending| format!("tests/fixtures/networks/{group}.{ending}");
+    let json = std::fs::read(file(&path("json"))).unwrap();
     let about: Value = serde_json::from_slice(&json).unwrap();
-    let merged = tensors("tests/fixtures/networks/lora_kinds.safetensors");
+    let merged = tensors(&path("safetensors"));
     let base: HashMap<&String, Tensor> = about["base"]
         .as_object()
         .unwrap()
@@ -60,7 +71,7 @@ fn every_kind_as_lycoris_and_peft_have_it() {
     let networks = [(Network::Denoiser, names)];
     let place = tempfile::tempdir().unwrap();
     let cases = about["cases"].as_object().unwrap();
-    assert!(cases.len() > 30);
+    assert!(cases.len() > least);
     for (case, about) in cases {
         let lora = Lora::new(case, about["strength"].as_f64().unwrap());
         let file = write(place.path(), case, about);
