@@ -20,6 +20,7 @@
 //! | [`video`]              | videos as files                                                                       |
 //! | [`preprocess`]         | what ControlNets want to see of a picture                                             |
 //! | [`recall`]             | what a picture was made with, read back into a request                                |
+//! | [`faces`]              | faces found and restored                                                              |
 //! | [`kernels`]            | what models use of the kernels, to be compiled ahead                                  |
 //! | [`jobs`]               | a bounded queue before one model                                                      |
 //! | [`cli`]                | the command line                                                                      |
@@ -28,6 +29,7 @@
 pub mod cli;
 pub mod editing;
 pub mod exif;
+pub mod faces;
 pub mod image_io;
 pub mod info;
 pub mod jobs;

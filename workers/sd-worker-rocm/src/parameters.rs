@@ -7,6 +7,7 @@
 //! ```
 
 use crate::editing::Editing;
+use crate::faces::RestoreFaces;
 use crate::info::ModelInfo;
 use crate::request::{ImageRequest, MicroConditions, RegionPrompt};
 use crate::rng::RngKind;
@@ -100,6 +101,9 @@ impl Parameters {
         }
         if let Some(highres) = &request.highres {
             settings.extend(highres.settings(request));
+        }
+        if let Some(faces) = &request.restore_faces {
+            settings.extend(faces.settings());
         }
         if request.clip_skip > 1 {
             settings.push(("Clip skip", request.clip_skip.to_string()));
@@ -281,11 +285,21 @@ fn editing(editing: &Editing) -> Vec<(&'static str, String)> {
 
 /// The text of a picture that was made larger, with what was done to it behind what it said.
 pub fn upscaled(text: &str, scale: f64, upscaler: &str) -> String {
-    let mut parameters = Parameters::parse(text);
-    for (name, value) in [
+    let done = vec![
         ("Postprocess upscale by", scale.to_string()),
         ("Postprocess upscaler", upscaler.to_string()),
-    ] {
+    ];
+    with(text, done)
+}
+
+/// The text of a picture whose faces were restored, with what was done behind what it said.
+pub fn restored(text: &str, faces: &RestoreFaces) -> String {
+    with(text, faces.settings())
+}
+
+fn with(text: &str, done: Vec<(&'static str, String)>) -> String {
+    let mut parameters = Parameters::parse(text);
+    for (name, value) in done {
         parameters.settings.retain(|(known, _)| known != name);
         parameters.settings.push((name.to_string(), value));
     }

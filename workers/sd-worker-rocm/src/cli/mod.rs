@@ -5,6 +5,7 @@
 
 mod batch;
 mod bench;
+mod faces;
 mod generate;
 mod loaded;
 mod model;

@@ -1,5 +1,6 @@
 //! What to make: the arguments that `generate` and `bench` share.
 
+use super::faces::FaceArgs;
 use super::png_info::read_picture;
 use super::wording::WordingArgs;
 use crate::editing::options::USUAL_PADDING;
@@ -186,6 +187,9 @@ pub struct RequestArgs {
     /// Paint on beyond the sides of --init-image: pixels for all sides, or left=N,right=N,top=N,bottom=N.
     #[arg(long, requires = "init_image", value_name = "SIDES")]
     outpaint: Option<Sides>,
+
+    #[command(flatten)]
+    faces: FaceArgs,
 
     /// A second pass over the picture, so many times as large (highres fix); 2 with any other --hr option.
     #[arg(long, value_name = "X")]
@@ -457,6 +461,7 @@ impl RequestArgs {
             init: self.init()?,
             video: self.video(format)?,
             highres: self.highres(),
+            restore_faces: self.faces.wish()?,
             references: (self.reference.iter())
                 .map(|path| Ok(image_io::to_rgb(&picture(path)?)))
                 .collect::<Result<_>>()?,

@@ -3,6 +3,7 @@
 use super::model::ModelArgs;
 use super::wording::LibraryArgs;
 use super::Cli;
+use crate::faces::FaceFolders;
 use crate::image_io::DecodeLimits;
 use crate::jobs::{Generate, QueueOptions};
 use crate::preprocess::NetworkFolders;
@@ -79,6 +80,11 @@ pub struct ServeArgs {
     /// Folder with upscalers (safetensors) that clients may name; may be given several times.
     #[arg(long, value_delimiter = ':', value_name = "DIR")]
     upscaler_dir: Vec<PathBuf>,
+
+    /// Folder with networks for faces (safetensors): those that restore (GFPGAN, CodeFormer), which clients may name, one
+    /// that finds them (RetinaFace), and ParseNet if at hand; may be given several times.
+    #[arg(long, value_delimiter = ':', value_name = "DIR")]
+    face_dir: Vec<PathBuf>,
 
     /// Longest side in pixels.
     #[arg(long, default_value_t = 2048, value_name = "N")]
@@ -171,6 +177,7 @@ impl ServeArgs {
             controls: ControlFolders::new(self.controlnet_dir.clone()),
             upscalers: UpscalerFolders::new(self.upscaler_dir.clone()),
             preprocessors: NetworkFolders::new(self.preprocessor_dir.clone()),
+            faces: FaceFolders::new(self.face_dir.clone()),
             embeddings: self.model.embeddings().to_vec(),
             vae: self.model.vae().map(Path::to_path_buf),
             save_dir: self.save_dir()?,

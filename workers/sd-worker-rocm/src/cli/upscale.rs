@@ -1,7 +1,9 @@
 //! `sd-worker-rocm upscale`.
 
+use super::faces::FaceArgs;
 use super::output::write_file;
 use super::png_info::read_picture;
+use crate::faces::Faces;
 use crate::image_io::{self, DecodeLimits, Format};
 use crate::kernels;
 use crate::parameters;
@@ -28,7 +30,7 @@ pub struct UpscaleArgs {
     #[arg(required = true, value_name = "FILE")]
     pictures: Vec<PathBuf>,
 
-    /// A network (ESRGAN, Real-ESRGAN, SwinIR as .safetensors), or lanczos, bicubic, bilinear, box or nearest.
+    /// A network (ESRGAN, Real-ESRGAN, SwinIR, Swin2SR, HAT, DAT as .safetensors), or lanczos, bicubic, bilinear, box or nearest.
     #[arg(long, default_value = "lanczos", value_parser = Method::of, value_name = "FILE|NAME")]
     upscaler: Method,
 
@@ -43,6 +45,9 @@ pub struct UpscaleArgs {
     /// Pixels that neighbouring tiles share.
     #[arg(long, default_value_t = Tiling::default().overlap, value_name = "N")]
     overlap: usize,
+
+    #[command(flatten)]
+    faces: FaceArgs,
 
     #[command(flatten)]
     device: DeviceArgs,
@@ -96,6 +101,13 @@ impl UpscaleArgs {
                     .to_string(),
             )),
         };
+        let mut faces = match self.faces.wish()? {
+            Some(wish) => {
+                let device = self.device.select()?;
+                Some(Faces::open(wish, &device.device)?)
+            }
+            None => None,
+        };
         let filter = match &self.upscaler {
             Method::Pixels(filter) => *filter,
             _ => Default::default(),
@@ -123,12 +135,29 @@ impl UpscaleArgs {
                     false => ControlFlow::Continue(()),
                 }
             });
+            let interrupted = || Error::Runtime("interrupted".to_string());
+            let mut larger = larger?.ok_or_else(interrupted)?;
+            let mut restored = None;
+            if let Some(faces) = &mut faces {
+                let made = faces.restore(&larger, &mut |done, total| {
+                    bar.show(done, total);
+                    match interrupt.is_raised() {
+                        true => ControlFlow::Break(()),
+                        false => ControlFlow::Continue(()),
+                    }
+                });
+                let (picture, count) = made?.ok_or_else(interrupted)?;
+                larger = picture;
+                restored = Some(count);
+            }
             bar.clear();
-            let larger = larger?.ok_or_else(|| Error::Runtime("interrupted".to_string()))?;
             let seconds = begun.elapsed().as_secs_f64();
             let label = self.upscaler.label();
             let text = image_io::parameters_of(&bytes)?.unwrap_or_default();
-            let text = parameters::upscaled(&text, scale, &label);
+            let mut text = parameters::upscaled(&text, scale, &label);
+            if let Some(faces) = &faces {
+                text = parameters::restored(&text, faces.wish());
+            }
             let bytes = image_io::encode(&larger, format, self.quality, Some(&text))?;
             let output = self.name(path, format)?;
             write_file(&output, &bytes)?;
@@ -141,6 +170,7 @@ impl UpscaleArgs {
                     "height": larger.height(),
                     "upscaler": label,
                     "kind": network.as_ref().map(|(network, _)| network.kind()),
+                    "faces": restored,
                     "device": device,
                     "seconds": seconds,
                 });
@@ -149,8 +179,9 @@ impl UpscaleArgs {
                 print_line(&output.display().to_string())?;
                 let (width, height) = larger.dimensions();
                 let on = device.map_or(String::new(), |device| format!(" on {device}"));
+                let with = restored.map_or(String::new(), |count| format!(", faces: {count}"));
                 tell(&format!(
-                    "{label}{on}: {width} x {height} in {seconds:.2} s"
+                    "{label}{on}: {width} x {height}{with} in {seconds:.2} s"
                 ));
             }
         }

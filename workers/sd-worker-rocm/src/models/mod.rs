@@ -10,6 +10,7 @@ pub mod codec;
 pub mod config;
 pub mod controlnet;
 pub mod dc_vae;
+pub mod faces;
 pub mod ip_adapter;
 pub mod language;
 pub mod layers;

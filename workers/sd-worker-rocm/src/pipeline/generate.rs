@@ -15,12 +15,14 @@ use super::text::{Encoded, Prompt};
 use super::types::{Generated, Progress, Stage, Timings};
 use super::Pipeline;
 use crate::editing::Edit;
+use crate::faces::{Faces, RestoreFaces};
 use crate::info::Family;
 use crate::info::Purpose;
 use crate::request::{ImageRequest, ValidRequest};
 use crate::rng::{BatchNoise, Variation};
 use crate::sampling::{SamplerOptions, SamplerRun, Seen};
 use candle_core::{Result as CandleResult, Tensor};
+use image::RgbImage;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -170,6 +172,12 @@ impl Pipeline {
         let pictures = self.vae.decode(&latents)?;
         let mut images =
             picture::from_tensor(&pictures).map_err(Error::candle("reading the picture"))?;
+        if let Some(wish) = &request.restore_faces {
+            let mut stop = || progress(tell(Stage::Decode, steps, steps));
+            if !self.restore_faces(wish, &mut images, &mut stop)? {
+                return Ok(cancelled(timings));
+            }
+        }
         if let Some(edit) = &edit {
             edit.finish(&mut images);
         }
@@ -181,6 +189,28 @@ impl Pipeline {
             timings,
             cancelled: false,
         })
+    }
+
+    /// Restores the faces of pictures; whether it was not broken off.
+    fn restore_faces(
+        &mut self,
+        wish: &RestoreFaces,
+        pictures: &mut [RgbImage],
+        stop: &mut dyn FnMut() -> ControlFlow<()>,
+    ) -> Result<bool> {
+        let mut faces = match self.faces.take() {
+            Some(faces) if faces.wish().same_networks(wish) => faces.with(wish),
+            // The old ones have given their memory back.
+            _ => Faces::open(wish.clone(), &self.place.vae)?,
+        };
+        for picture in pictures {
+            match faces.restore(picture, &mut |_, _| stop())? {
+                Some((restored, _)) => *picture = restored,
+                None => return Ok(false),
+            }
+        }
+        self.faces = Some(faces);
+        Ok(true)
     }
 
     /// One pass, from noise or a picture to latents; `None` if it was broken off.

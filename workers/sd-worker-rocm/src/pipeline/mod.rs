@@ -39,6 +39,7 @@ pub use load::{PartBytes, PartSizes};
 pub use place::{GuidancePlace, Placement};
 pub use types::{Generated, PipelineOptions, Precision, Progress, Stage, Switch, Timings};
 
+use crate::faces::Faces;
 use crate::lora::Shelf;
 use crate::models::taesd::Taesd;
 use crate::prompt::TokenCounter;
@@ -80,6 +81,8 @@ pub struct Pipeline {
     time_factor: usize,
     /// The network that was last asked for between two passes.
     upscaler: Option<Network>,
+    /// The networks that last restored faces.
+    faces: Option<Faces>,
     options: PipelineOptions,
     /// LoRAs in its networks.
     merged: loras::Merged,

@@ -8,6 +8,7 @@ use super::tuning::Tuning;
 use super::types::{Control, Hidden, ImageRequest, Init, MicroConditions, VideoRequest};
 use super::wording::{Library, NoiseChange, Wording};
 use crate::editing::{Editing, Sides};
+use crate::faces::RestoreFaces;
 use crate::info::Defaults;
 use crate::lora::Lora;
 use crate::prompt::lora::take_loras;
@@ -212,6 +213,8 @@ pub struct RequestFields {
     pub init: Option<InitFields>,
     /// A second pass over a larger picture.
     pub highres: Option<HighresFields>,
+    /// Faces restored.
+    pub restore_faces: Option<RestoreFaces>,
     /// Pictures to look at.
     pub references: Vec<RgbImage>,
     /// Look at them in their own size.
@@ -328,6 +331,7 @@ impl RequestFields {
             ip_adapters: self.ip_adapters,
             preview_every: self.preview_every.unwrap_or(0),
             highres: None,
+            restore_faces: self.restore_faces,
         };
         if let Some(highres) = highres {
             let mut second = highres.build(&request)?;

@@ -231,7 +231,20 @@ impl ImageRequest {
             highres.check(&self, info, limits)?;
         }
         self.check_ip_adapters(info, limits)?;
+        self.check_faces()?;
         Ok(ValidRequest(self))
+    }
+
+    fn check_faces(&self) -> Result<(), InvalidRequest> {
+        let Some(faces) = &self.restore_faces else {
+            return Ok(());
+        };
+        if self.video.as_ref().is_some_and(|video| video.frames > 1) {
+            let reason = "faces of videos are not restored";
+            return Err(InvalidRequest::new("restore_faces", reason));
+        }
+        let checked = faces.check();
+        checked.map_err(|e| InvalidRequest::new("restore_faces", e.to_string()))
     }
 
     fn check_size(&self, info: &ModelInfo, limits: &Limits) -> Result<(), InvalidRequest> {
@@ -596,10 +609,10 @@ impl ImageRequest {
         let unet = info.family.has_unet();
         let refused = |field, reason: &str| Err(InvalidRequest::new(field, reason));
         match self.tuning.guidance.away().map(|away| away.perturbation) {
-            Some(Perturbation::WithoutAttention(_)) if !unet => {
+            Some(Perturbation::WithoutAttention(_)) if !unet && info.family != Family::Sd3 => {
                 return refused(
                     "pag_scale",
-                    "perturbed-attention guidance is implemented for models with a UNet only",
+                    "perturbed-attention guidance is implemented for models with a UNet and for Stable Diffusion 3 only",
                 );
             }
             Some(Perturbation::WithoutLayers(_)) if info.family != Family::Sd3 => {

@@ -5,6 +5,7 @@ use super::ip_adapter::IpAdapter;
 use super::tuning::Tuning;
 use super::wording::{NoiseChange, PicturePrompt, RegionPrompt};
 use crate::editing::Editing;
+use crate::faces::RestoreFaces;
 use crate::lora::Lora;
 use crate::rng::RngKind;
 use crate::sampling::{Sampler, Schedule};
@@ -246,6 +247,8 @@ pub struct ImageRequest {
     pub init: Option<Init>,
     /// A second pass over a larger picture.
     pub highres: Option<Highres>,
+    /// Faces of the pictures restored.
+    pub restore_faces: Option<RestoreFaces>,
     /// Pictures to look at, in the order in which the prompt speaks of them, for models that take such.
     pub references: Vec<RgbImage>,
     /// Look at these pictures in their own size, cut down to what the model can take, instead of the model's choice.
@@ -297,6 +300,7 @@ impl Default for ImageRequest {
             tuning: Tuning::default(),
             init: None,
             highres: None,
+            restore_faces: None,
             references: Vec::new(),
             keep_reference_size: false,
             image_guidance: None,

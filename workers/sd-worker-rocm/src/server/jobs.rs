@@ -3,6 +3,7 @@
 use super::answer::{encode_one, outcome_of};
 use super::controls::ControlBody;
 use super::editing::EditingBody;
+use super::faces::FacesBody;
 use super::highres::HighresBody;
 use super::ip_adapters::IpAdapterBody;
 use super::request::Upload;
@@ -140,6 +141,7 @@ pub(super) struct Body {
     #[serde(flatten)]
     editing: EditingBody,
     highres: Option<HighresBody>,
+    restore_faces: Option<FacesBody>,
     image_guidance: Option<f64>,
     depth_image: Option<String>,
     original_size: Option<(usize, usize)>,
@@ -280,6 +282,8 @@ impl App {
         }
         let upscalers = &self.options().upscalers;
         let highres = body.highres.map(|highres| highres.read(upscalers));
+        let faces = body.restore_faces;
+        let faces = faces.map(|faces| faces.read(&self.options().faces));
         let usual = MicroConditions::default();
         let format = body.video_format.as_deref();
         let format = format.map(VideoFormat::from_name).transpose();
@@ -306,6 +310,7 @@ impl App {
             tuning: body.tuning,
             init,
             highres: highres.transpose()?,
+            restore_faces: faces.transpose()?,
             references: self.references(body.references).await?,
             keep_reference_size: body.keep_reference_size,
             image_guidance: body.image_guidance,

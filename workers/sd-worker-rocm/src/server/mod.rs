@@ -27,6 +27,7 @@ mod control_folders;
 pub mod controls;
 mod devices;
 mod editing;
+mod faces;
 mod fleet;
 mod highres;
 mod ip_adapters;
@@ -52,6 +53,7 @@ pub use control_folders::ControlFolders;
 pub use devices::ServedDevice;
 pub use loras::LoraFolders;
 
+use crate::faces::FaceFolders;
 use crate::jobs::JobQueue;
 use crate::preprocess::NetworkFolders;
 use crate::request::Library;
@@ -83,6 +85,8 @@ pub struct ServerOptions {
     pub upscalers: UpscalerFolders,
     /// Where networks of preprocessors are found.
     pub preprocessors: NetworkFolders,
+    /// Where networks for faces are found.
+    pub faces: FaceFolders,
     /// Textual inversions: files, and folders of files.
     pub embeddings: Vec<PathBuf>,
     /// The VAE in place of the model's own.

@@ -229,6 +229,7 @@ impl Pipeline {
             taesd,
             redux: Shelf::new(text_dtype),
             upscaler: None,
+            faces: None,
             latent_channels,
             factor,
             time_factor,

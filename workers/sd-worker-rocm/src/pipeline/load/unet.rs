@@ -274,6 +274,7 @@ impl Pipeline {
             taesd,
             redux: Shelf::new(arithmetic),
             upscaler: None,
+            faces: None,
             latent_channels,
             factor,
             time_factor: 1,

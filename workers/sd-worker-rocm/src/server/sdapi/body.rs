@@ -5,6 +5,7 @@ use super::passes::Passes;
 use super::scripts;
 use super::settings::Settings;
 use crate::editing::{Editing, Fill, Fit};
+use crate::faces::RestoreFaces;
 use crate::info::{Family, Purpose};
 use crate::lora::Lora;
 use crate::recall::Recalled;
@@ -25,11 +26,7 @@ const MAX_BATCHES: usize = 8;
 type Asks = fn(&Value) -> bool;
 
 /// Options that would change the picture and are not implemented, and which values ask for them.
-const NOT_IMPLEMENTED: [(&str, Asks); 3] = [
-    ("restore_faces", is_set),
-    ("script_name", is_set),
-    ("latent_mask", is_set),
-];
+const NOT_IMPLEMENTED: [(&str, Asks); 2] = [("script_name", is_set), ("latent_mask", is_set)];
 
 /// A side of a picture, if it is one.
 fn positive(side: Option<i64>) -> Option<usize> {
@@ -55,6 +52,8 @@ fn is_set(value: &Value) -> bool {
 pub(super) struct Body {
     prompt: String,
     negative_prompt: Option<String>,
+    /// Whether faces are restored, by the network that the settings name.
+    restore_faces: bool,
     seed: Option<i64>,
     /// Seed of the noise that is mixed in.
     subseed: Option<i64>,
@@ -275,6 +274,7 @@ impl Body {
             tuning: settings.tuning(own),
             image_guidance: self.image_cfg_scale.filter(|_| changes),
             refiner_start: self.passes.refiner_start(app)?,
+            restore_faces: self.faces(app, settings)?,
             clip_skip: self.clip_skip.or(clip_skip),
             rng: Some(settings.rng),
             wording: Wording {
@@ -321,6 +321,21 @@ impl Body {
     /// Whether the pictures are to be written into the server's folder.
     pub(super) fn saves(&self) -> bool {
         self.save_images && !self.do_not_save_samples
+    }
+
+    /// What is restored of faces, if anything.
+    fn faces(&self, app: &App, settings: &Settings) -> Result<Option<RestoreFaces>, ApiError> {
+        if !self.restore_faces {
+            return Ok(None);
+        }
+        let (model, weight) = &settings.faces;
+        match app.options().faces.find(model) {
+            Ok(found) => Ok(Some(RestoreFaces {
+                weight: *weight,
+                ..found
+            })),
+            Err(e) => Err(ApiError::field("restore_faces", e.to_string())),
+        }
     }
 
     /// The second pass of highres fix, if there is one.

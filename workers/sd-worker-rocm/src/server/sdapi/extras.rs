@@ -3,8 +3,10 @@
 use super::lenient::coerce;
 use super::refusal::{Refusal, Ui, UiBody};
 use crate::editing::resize::Filter;
+use crate::faces::{FaceFolders, Faces, RestoreFaces, WEIGHT};
 use crate::image_io::{self, to_base64, Format};
-use crate::parameters::upscaled;
+use crate::models::faces::Kind;
+use crate::parameters::{restored, upscaled};
 use crate::server::request::Upload;
 use crate::server::App;
 use crate::upscale::{enlarge, Method, Network, Tiling, UpscalerFolders};
@@ -66,6 +68,18 @@ pub(super) async fn networks(Ui(app): Ui) -> Json<Value> {
     Json(list.collect())
 }
 
+/// The kinds of networks that can restore faces here; empty without one that finds them.
+pub(super) async fn face_restorers(Ui(app): Ui) -> Json<Value> {
+    let folders = &app.options().faces;
+    let kinds = [Kind::CodeFormer, Kind::Gfpgan].map(Kind::label);
+    let there = kinds.into_iter().filter(|kind| folders.find(kind).is_ok());
+    Json(
+        there
+            .map(|kind| json!({"name": kind, "cmd_dir": null}))
+            .collect(),
+    )
+}
+
 /// What is asked for of each picture.
 #[derive(Debug, Clone, Deserialize, JsonSchema)]
 #[schemars(rename = "ExtrasFields")]
@@ -82,8 +96,12 @@ pub(super) struct Body {
     upscaler_2: String,
     /// How much of the second upscaler's picture is seen, 0 to 1.
     extras_upscaler_2_visibility: f64,
+    /// How much of faces that GFPGAN restored is seen, 0 to 1.
     gfpgan_visibility: f64,
+    /// The same of CodeFormer.
     codeformer_visibility: f64,
+    /// How much of the given face CodeFormer lets through: 0 is the best face, 1 the most alike.
+    codeformer_weight: f64,
     /// In base64.
     image: String,
     #[serde(rename = "imageList")]
@@ -111,6 +129,7 @@ impl Default for Body {
             extras_upscaler_2_visibility: 0.0,
             gfpgan_visibility: 0.0,
             codeformer_visibility: 0.0,
+            codeformer_weight: 0.0,
             image: String::new(),
             image_list: Vec::new(),
         }
@@ -121,17 +140,7 @@ impl Body {
     fn read(mut map: Map<String, Value>) -> Result<Self, ApiError> {
         map.retain(|_, value| !value.is_null());
         coerce(&mut map);
-        let body: Self = json::from_value(&Value::Object(map))?;
-        for (field, value) in [
-            ("gfpgan_visibility", body.gfpgan_visibility),
-            ("codeformer_visibility", body.codeformer_visibility),
-        ] {
-            if value != 0.0 {
-                let reason = format!("{field}: faces are not restored here; leave it out");
-                return Err(ApiError::field(field, reason));
-            }
-        }
-        Ok(body)
+        json::from_value(&Value::Object(map))
     }
 }
 
@@ -147,6 +156,8 @@ enum How {
 struct Plan {
     first: Option<How>,
     second: Option<How>,
+    /// By these networks, one after the other.
+    faces: Vec<RestoreFaces>,
     visibility: f32,
     to: Target,
     /// What it is called in a picture's text.
@@ -160,7 +171,39 @@ enum Target {
 }
 
 impl Body {
-    fn plan(&self, folders: &UpscalerFolders) -> Result<Plan, ApiError> {
+    /// Whose faces are restored by what.
+    fn faces(&self, folders: &FaceFolders) -> Result<Vec<RestoreFaces>, ApiError> {
+        let mut faces = Vec::new();
+        for (field, visibility, kind, weight) in [
+            (
+                "gfpgan_visibility",
+                self.gfpgan_visibility,
+                Kind::Gfpgan,
+                WEIGHT,
+            ),
+            (
+                "codeformer_visibility",
+                self.codeformer_visibility,
+                Kind::CodeFormer,
+                self.codeformer_weight,
+            ),
+        ] {
+            if visibility == 0.0 {
+                continue;
+            }
+            let refused = |e: worker::Error| ApiError::field(field, format!("{field}: {e}"));
+            let wish = RestoreFaces {
+                visibility,
+                weight,
+                ..folders.find(kind.label()).map_err(refused)?
+            };
+            wish.check().map_err(refused)?;
+            faces.push(wish);
+        }
+        Ok(faces)
+    }
+
+    fn plan(&self, folders: &UpscalerFolders, faces: &FaceFolders) -> Result<Plan, ApiError> {
         let visibility = self.extras_upscaler_2_visibility;
         if !(0.0..=1.0).contains(&visibility) {
             return Err(ApiError::field(
@@ -186,6 +229,7 @@ impl Body {
         Ok(Plan {
             first: upscaler(folders, "upscaler_1", &self.upscaler_1)?,
             second: upscaler(folders, "upscaler_2", &self.upscaler_2)?,
+            faces: self.faces(faces)?,
             visibility: visibility as f32,
             to,
             name: self.upscaler_1.clone(),
@@ -215,6 +259,7 @@ struct Tools {
     device: Device,
     first: Option<Network>,
     second: Option<Network>,
+    faces: Vec<Faces>,
     gone: Arc<AtomicBool>,
 }
 
@@ -293,7 +338,36 @@ impl Plan {
         Ok((width as u32, height as u32))
     }
 
+    /// The picture made larger, then its faces restored.
     fn apply(&self, image: &RgbImage, limit: u64, tools: &mut Tools) -> Result<RgbImage, ApiError> {
+        let mut picture = self.larger(image, limit, tools)?;
+        for (i, wish) in self.faces.iter().enumerate() {
+            if tools.faces.len() == i {
+                let faces = Faces::open(wish.clone(), &tools.device);
+                tools
+                    .faces
+                    .push(faces.map_err(|e| failed("restore_faces", &e))?);
+            }
+            let gone = tools.gone.clone();
+            let mut told = move |_, _| match gone.load(Ordering::Relaxed) {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            };
+            let restored = tools.faces[i].restore(&picture, &mut told);
+            match restored.map_err(|e| failed("restore_faces", &e))? {
+                Some((restored, _)) => picture = restored,
+                None => return Err(ApiError::internal("nobody waits for the picture")),
+            }
+        }
+        Ok(picture)
+    }
+
+    fn larger(
+        &self,
+        image: &RgbImage,
+        limit: u64,
+        tools: &mut Tools,
+    ) -> Result<RgbImage, ApiError> {
         let Some(first) = &self.first else {
             return Ok(image.clone());
         };
@@ -337,7 +411,7 @@ pub(super) async fn single(
 ) -> Result<Json<Value>, Refusal> {
     let mut body = Body::read(body)?;
     let image = std::mem::take(&mut body.image);
-    let plan = body.plan(&app.options().upscalers)?;
+    let plan = body.plan(&app.options().upscalers, &app.options().faces)?;
     let large = larger(&app, plan, "image", vec![image]).await?;
     Ok(Json(json!({"html_info": "", "image": large.first()})))
 }
@@ -348,7 +422,7 @@ pub(super) async fn batch(
 ) -> Result<Json<Value>, Refusal> {
     const FIELD: &str = "imageList";
     let mut body = Body::read(body)?;
-    let plan = body.plan(&app.options().upscalers)?;
+    let plan = body.plan(&app.options().upscalers, &app.options().faces)?;
     let pictures = std::mem::take(&mut body.image_list);
     if pictures.len() > MAX_PICTURES {
         let reason = format!("there are more than {MAX_PICTURES} pictures");
@@ -377,6 +451,7 @@ async fn larger(
         device: device.unwrap_or(Device::Cpu),
         first: None,
         second: None,
+        faces: Vec::new(),
         gone,
     };
     let turn = TURN.acquire().await;
@@ -396,6 +471,10 @@ async fn larger(
             let text = said.map(|said| match plan.first {
                 Some(_) => upscaled(&said, scale, &plan.name),
                 None => said,
+            });
+            let text = text.map(|text| {
+                let faces = plan.faces.iter();
+                faces.fold(text, |text, faces| restored(&text, faces))
             });
             let file = image_io::encode(&large, Format::Png, 0, text.as_deref());
             let file = file.map_err(|e| ApiError::internal(e.to_string()))?;
@@ -417,7 +496,7 @@ mod tests {
         let Value::Object(fields) = fields else {
             panic!("not an object");
         };
-        Body::read(fields)?.plan(&UpscalerFolders::default())
+        Body::read(fields)?.plan(&UpscalerFolders::default(), &FaceFolders::default())
     }
 
     fn tools() -> Tools {
@@ -425,6 +504,7 @@ mod tests {
             device: Device::Cpu,
             first: None,
             second: None,
+            faces: Vec::new(),
             gone: Arc::default(),
         }
     }
@@ -483,6 +563,7 @@ mod tests {
                 json!({"codeformer_visibility": 0.5}),
                 "codeformer_visibility",
             ),
+            (json!({"gfpgan_visibility": "0.5"}), "gfpgan_visibility"),
             (json!({"resize_mode": 2}), "resize_mode"),
             (json!({"upscaling_resize": 0}), "upscaling_resize"),
             (

@@ -3,6 +3,7 @@
 use super::body::Body;
 use super::refusal::{Refusal, Ui, UiBody};
 use super::settings::Settings;
+use crate::faces::RestoreFaces;
 use crate::image_io::{self, to_base64};
 use crate::jobs::Picture;
 use crate::request::{InitFields, InterfaceDefaults, RequestFields, ValidRequest};
@@ -218,8 +219,8 @@ fn info(app: &App, prompt: &str, asked: &ValidRequest, made: &Made) -> Value {
         "cfg_scale": asked.guidance,
         "steps": asked.steps,
         "batch_size": asked.batch,
-        "restore_faces": false,
-        "face_restoration_model": null,
+        "restore_faces": asked.restore_faces.is_some(),
+        "face_restoration_model": asked.restore_faces.as_ref().map(RestoreFaces::label),
         "denoising_strength": asked.init.as_ref().map(|init| init.strength),
         "clip_skip": asked.clip_skip,
         "sd_model_name": app.queue().info().name,

@@ -3,7 +3,7 @@
 use serde_json::{Map, Number, Value};
 
 /// Fields that are numbers; Pydantic, which reads them there, takes text, whole floats and booleans for them, too.
-const NUMBERS: [&str; 43] = [
+const NUMBERS: [&str; 44] = [
     "seed",
     "batch_size",
     "n_iter",
@@ -47,6 +47,7 @@ const NUMBERS: [&str; 43] = [
     "extras_upscaler_2_visibility",
     "gfpgan_visibility",
     "codeformer_visibility",
+    "codeformer_weight",
 ];
 
 /// Fields that are switches, for which Pydantic takes words and numbers, too.

@@ -173,7 +173,7 @@ fn list_routes() -> Vec<Route<ImageWorker>> {
             "The networks that make pictures larger",
             extras::networks,
         ),
-        Route::get("/sdapi/v1/face-restorers", empty, lists::nothing),
+        Route::get("/sdapi/v1/face-restorers", empty, extras::face_restorers),
         Route::get(
             "/sdapi/v1/prompt-styles",
             "The styles that requests may name",

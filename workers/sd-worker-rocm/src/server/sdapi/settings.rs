@@ -2,6 +2,7 @@
 //! by `override_settings`; those that would change pictures in ways that are not implemented must be what they are.
 
 use super::lenient::number;
+use crate::faces::WEIGHT;
 use crate::image_io::Format;
 use crate::request::Tuning;
 use crate::rng::RngKind;
@@ -30,6 +31,8 @@ pub(in crate::server) struct Settings {
     eta_ancestral: Option<f64>,
     /// Factor of the noise that a picture to start from is covered with.
     pub(super) noise_multiplier: f64,
+    /// The network that restores faces, and how much of the given face it lets through.
+    pub(super) faces: (String, f64),
     /// Of the sampler and the schedule.
     tuning: Tuning,
 }
@@ -64,6 +67,7 @@ impl Settings {
             eta_ddim: None,
             eta_ancestral: None,
             noise_multiplier: 1.0,
+            faces: ("CodeFormer".to_string(), WEIGHT),
             tuning: Tuning::default(),
         }
     }
@@ -107,6 +111,8 @@ impl Settings {
             "eta_ddim": self.eta_ddim.unwrap_or(0.0),
             "eta_ancestral": self.eta_ancestral.unwrap_or(1.0),
             "initial_noise_multiplier": self.noise_multiplier,
+            "face_restoration_model": self.faces.0,
+            "code_former_weight": self.faces.1,
         });
         let mut all: Map<String, Value> = Map::new();
         if let Value::Object(followed) = followed {
@@ -153,6 +159,10 @@ impl Settings {
             "eta_ddim" => self.eta_ddim = Some(share(1.0)?).filter(|eta| *eta != 0.0),
             "eta_ancestral" => self.eta_ancestral = Some(share(1.0)?).filter(|eta| *eta != 1.0),
             "initial_noise_multiplier" => self.noise_multiplier = share(1.5)?,
+            "face_restoration_model" => {
+                self.faces.0 = value.as_str().ok_or_else(bad)?.to_string();
+            }
+            "code_former_weight" => self.faces.1 = share(1.0)?,
             "jpeg_quality" => self.quality = whole(1, 100)? as u8,
             "enable_pnginfo" => self.parameters = value.as_bool().ok_or_else(bad)?,
             "live_previews_enable" => match value.as_bool().ok_or_else(bad)? {
