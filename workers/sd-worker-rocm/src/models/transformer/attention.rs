@@ -1,9 +1,9 @@
 //! Attention of transformers: rotations, projections, norms of heads.
 
 use crate::models::attention::attention;
-use crate::models::layers::{linear, Linear};
+use crate::models::layers::{linear, softmax, Linear};
 use crate::models::VarBuilder;
-use candle_core::{DType, Device, Module, Result, Tensor};
+use candle_core::{DType, Device, Module, Result, Tensor, D};
 
 /// Cosines and sines of positions, `(tokens, size / 2)` each, of heads of this size or of all heads together.
 #[derive(Debug, Clone)]
@@ -183,6 +183,36 @@ impl Projections {
             self.v.forward(x)?,
         ])
     }
+}
+
+/// Attention in which the picture's tokens see the text and themselves, not one another (perturbed-attention guidance); the
+/// text sees all. The result has the text before the picture.
+pub fn attend_apart(text: &[Tensor; 3], picture: &[Tensor; 3], heads: usize) -> Result<Tensor> {
+    let joint = |i: usize| Tensor::cat(&[&text[i], &picture[i]], 1);
+    let of_text = attention(&text[0], &joint(1)?, &joint(2)?, heads, false)?;
+    let (batch, patches, width) = picture[0].dims3()?;
+    let size = width / heads;
+    let split = |x: &Tensor| {
+        let tokens = x.dim(1)?;
+        let x = x.reshape((batch, tokens, heads, size))?;
+        x.transpose(1, 2)?.contiguous()
+    };
+    let [q, k, v] = [
+        split(&picture[0])?,
+        split(&picture[1])?,
+        split(&picture[2])?,
+    ];
+    let q = (q / (size as f64).sqrt())?;
+    let (others, values) = (split(&text[1])?, split(&text[2])?);
+    let to_text = q.matmul(&others.transpose(2, 3)?.contiguous()?)?;
+    let to_itself = (&q * &k)?.sum_keepdim(D::Minus1)?;
+    let shares = softmax(&Tensor::cat(&[&to_text, &to_itself], D::Minus1)?)?;
+    let tokens = to_text.dim(D::Minus1)?;
+    let seen = shares.narrow(D::Minus1, 0, tokens)?.contiguous()?;
+    let itself = shares.narrow(D::Minus1, tokens, 1)?;
+    let of_picture = (seen.matmul(&values)? + v.broadcast_mul(&itself)?)?;
+    let of_picture = of_picture.transpose(1, 2)?.contiguous()?;
+    Tensor::cat(&[of_text, of_picture.reshape((batch, patches, width))?], 1)
 }
 
 /// Attention of all tokens to all, rotated by their positions if given.

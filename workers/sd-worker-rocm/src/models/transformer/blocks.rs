@@ -1,6 +1,6 @@
 //! What the transformers are made of.
 
-use super::attention::{attend, Names, Projections, Rope, PICTURE, TEXT};
+use super::attention::{attend, attend_apart, Names, Projections, Rope, PICTURE, TEXT};
 use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::time::Time;
 use crate::models::VarBuilder;
@@ -171,6 +171,8 @@ pub struct JointBlock {
     picture: Stream,
     text: Stream,
     heads: usize,
+    /// The picture's tokens do not see one another.
+    apart: bool,
 }
 
 /// What a [`JointBlock`] has.
@@ -236,6 +238,7 @@ impl JointBlock {
             picture,
             text,
             heads,
+            apart: false,
         })
     }
 
@@ -264,6 +267,21 @@ impl JointBlock {
             picture: stream("img", &PICTURE, "to_out.0")?,
             text: stream("txt", &TEXT, "to_add_out")?,
             heads,
+            apart: false,
+        })
+    }
+
+    /// The same block in which the picture's tokens do not see one another.
+    ///
+    /// # Errors
+    /// If the picture has a second attention, to itself alone.
+    pub fn apart(&self) -> Result<Self> {
+        if self.picture.alone.is_some() {
+            candle_core::bail!("a block with a second attention")
+        }
+        Ok(Self {
+            apart: true,
+            ..self.clone()
         })
     }
 
@@ -337,7 +355,10 @@ impl JointBlock {
         let of_picture = self.picture.projections.forward(&normed_picture)?;
         let of_text = self.text.projections.forward(&normed_text)?;
         let joint = |i: usize| Tensor::cat(&[&of_text[i], &of_picture[i]], 1);
-        let attended = attend(&[joint(0)?, joint(1)?, joint(2)?], self.heads, rope)?;
+        let attended = match self.apart {
+            false => attend(&[joint(0)?, joint(1)?, joint(2)?], self.heads, rope)?,
+            true => attend_apart(&of_text, &of_picture, self.heads)?,
+        };
         let (tokens, patches) = (text.dim(1)?, picture.dim(1)?);
 
         let after_picture = attended.narrow(1, tokens, patches)?.contiguous()?;

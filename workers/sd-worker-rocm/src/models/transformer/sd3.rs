@@ -178,6 +178,36 @@ impl Sd3 {
         })
     }
 
+    /// The same network in whose blocks of these names, `blocks.3`, the picture's tokens do not see one another; without
+    /// names in the middle one.
+    ///
+    /// # Errors
+    /// If there is no such block, or it has a second attention.
+    pub fn apart(&self, names: &[String]) -> Result<Self> {
+        let mut worse = self.clone();
+        let number = |name: &String| {
+            let number = name.strip_prefix("transformer_").unwrap_or(name);
+            let number = number.strip_prefix("blocks.").unwrap_or(number);
+            number.parse().ok().filter(|i| *i < self.blocks.len())
+        };
+        let mut blocks = vec![self.blocks.len() / 2];
+        if !names.is_empty() {
+            blocks.clear();
+        }
+        for name in names {
+            blocks.push(number(name).ok_or_else(|| {
+                let last = self.blocks.len() - 1;
+                candle_core::Error::msg(format!(
+                    "there is no block {name:?}; there are blocks.0 to blocks.{last}"
+                ))
+            })?);
+        }
+        for i in blocks {
+            worse.blocks[i] = self.blocks[i].apart()?;
+        }
+        Ok(worse)
+    }
+
     /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch,
     /// tokens, width)` and a pooled one `(batch, width)`.
     ///

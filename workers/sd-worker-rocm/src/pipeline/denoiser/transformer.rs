@@ -151,11 +151,9 @@ impl TransformerDenoiser {
             Some(Perturbation::WithoutLayers(layers)) => network
                 .without_layers(layers)
                 .map_err(|e| Error::Usage(format!("skip_layers: {e}")))?,
-            Some(Perturbation::WithoutAttention(_)) => {
-                return Err(Error::Usage(
-                    "pag_scale: perturbed attention is for UNets".to_string(),
-                ))
-            }
+            Some(Perturbation::WithoutAttention(blocks)) => network
+                .without_attention(blocks)
+                .map_err(|e| Error::Usage(format!("pag_layers: {e}")))?,
         };
         let of = prompts.of(setting);
         let like = of.first().map(|encoded| encoded.text.to_dtype(dtype));

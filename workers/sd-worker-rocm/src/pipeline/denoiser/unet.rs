@@ -130,7 +130,11 @@ impl UNetDenoiser {
         let unet = match setting.perturbation {
             None => unet,
             Some(Perturbation::WithoutAttention(blocks)) => {
-                let worse = unet.without_attention(blocks);
+                let usual = ["mid".to_string()];
+                let worse = unet.without_attention(match blocks.is_empty() {
+                    true => &usual,
+                    false => blocks,
+                });
                 Arc::new(worse.map_err(|reason| Error::Usage(format!("pag_layers: {reason}")))?)
             }
             Some(Perturbation::WithoutLayers(_)) => {

@@ -287,6 +287,14 @@ pub trait Network: Send + Sync {
     /// If inputs do not fit the network, or the device fails.
     fn prepare(self: Arc<Self>, inputs: Inputs) -> CandleResult<Evaluation>;
 
+    /// The same network in whose blocks of these names, or in the usual one, the picture's tokens do not see one another.
+    ///
+    /// # Errors
+    /// If it has no such blocks, or that is not implemented for it.
+    fn without_attention(&self, _blocks: &[String]) -> CandleResult<Arc<dyn Network>> {
+        candle_core::bail!("perturbed attention is not implemented for this model")
+    }
+
     /// The same network without some of its layers.
     ///
     /// # Errors

@@ -102,6 +102,10 @@ impl TransformerFamily for Sd3Config {
 }
 
 impl Network for Sd3 {
+    fn without_attention(&self, blocks: &[String]) -> CandleResult<Arc<dyn Network>> {
+        Ok(Arc::new(self.apart(blocks)?))
+    }
+
     fn without_layers(&self, layers: &[usize]) -> CandleResult<Arc<dyn Network>> {
         Ok(Arc::new(self.without(layers)?))
     }
