@@ -335,6 +335,8 @@ mod tests {
             ("s_min_uncond", json!(2)),
             ("eta_ancestral", json!("0.5")),
             ("initial_noise_multiplier", json!(0.9)),
+            ("face_restoration_model", json!("GFPGAN")),
+            ("code_former_weight", json!("0.25")),
             ("sigma_max", json!(0)),
         ] {
             settings.set("f", name, &value).unwrap();
@@ -350,6 +352,7 @@ mod tests {
             eta_ddim: None,
             eta_ancestral: Some(0.5),
             noise_multiplier: 0.9,
+            faces: ("GFPGAN".to_string(), 0.25),
             tuning: Tuning {
                 s_churn: Some(0.5),
                 schedule_rho: Some(5.0),
