@@ -111,6 +111,7 @@ fn unusual() -> ImageRequest {
             ..Init::new(picture.clone(), 0.6)
         }),
         highres: None,
+        restore_faces: None,
         references: vec![picture.clone()],
         keep_reference_size: true,
         image_guidance: Some(2.0),
@@ -202,6 +203,7 @@ fn what_is_written_is_read() {
         // These need pictures or networks, or change nothing in the picture.
         init: _,
         highres: _,
+        restore_faces: _,
         references: _,
         keep_reference_size: _,
         image_guidance: _,
