@@ -11,6 +11,7 @@ const MANIFEST: &[&str] = &[
     "build-dependency candle-derive: only here",
     "build-dependency ggml-formats: only here",
     "dependency candle-rocm: only here",
+    "dependency cpu-kernels: only here",
     "dependency ggml-formats: only here",
     "dev-dependency candle-derive: only here",
     "dev-dependency criterion: upstream ^0.8 without default features [], missing here",

@@ -1,7 +1,8 @@
 //! Fused operations: a residual connection with the norm behind it and gated activations, of transformer blocks; a
 //! group norm with SiLU, of residual layers for images.
 //!
-//! On AMD GPUs each is one kernel that reads and writes memory once (f16, bf16 and f32; two for group norms of few and
+//! On the CPU group norms, gates and convolutions of doubled pictures are loops over memory of their own for f32, and so
+//! are convolutions and linear layers with their bias. On AMD GPUs each of the former is one kernel that reads and writes memory once (f16, bf16 and f32; two for group norms of few and
 //! large groups), and so are the gradients. Everywhere else and for other dtypes the same functions are made of candle's
 //! plain operations, so that a model is written once:
 //!
@@ -15,8 +16,9 @@
 
 use candle::{Module, Result, Tensor, D};
 
-use crate::{ops, Activation, GroupNorm, LayerNorm};
+use crate::{ops, Activation, Conv2d, GroupNorm, LayerNorm};
 
+pub(crate) mod cpu;
 #[cfg(feature = "rocm")]
 mod rocm;
 
@@ -95,6 +97,9 @@ fn group_norm_with(
     if let Some(result) = rocm::group_norm(xs, weight, bias, groups, eps, silu)? {
         return Ok(result);
     }
+    if let Some(result) = cpu::group_norm(xs, weight, bias, groups, eps, silu)? {
+        return Ok(result);
+    }
     let norm = GroupNorm::new(weight.clone(), bias.clone(), xs.dim(1)?, groups, eps)?;
     let normed = norm.forward(xs)?;
     match silu {
@@ -103,11 +108,33 @@ fn group_norm_with(
     }
 }
 
+/// The last two dimensions of `xs` in turn, contiguous. On the CPU in blocks for f32, where a plain copy goes element by
+/// element.
+pub fn transposed(xs: &Tensor) -> Result<Tensor> {
+    if let Some(result) = cpu::transposed(xs)? {
+        return Ok(result);
+    }
+    xs.t()?.contiguous()
+}
+
+/// `conv` of `xs`, `(batch, channels, height, width)`, doubled in height and width by nearest neighbour. On the CPU, for
+/// kernels of 3 with one zero around and f32, without ever making the doubled picture.
+pub fn conv2d_of_doubled(xs: &Tensor, conv: &Conv2d) -> Result<Tensor> {
+    if let Some(result) = cpu::conv2d_of_doubled(xs, conv)? {
+        return Ok(result);
+    }
+    let (_, _, height, width) = xs.dims4()?;
+    conv.forward(&xs.upsample_nearest2d(2 * height, 2 * width)?)
+}
+
 /// `act(gate) * up` of two tensors of one shape. Fused for SiLU, both forms of GELU, and ReLU; the result is rounded
 /// once there. Views whose rows are dense, such as the halves of a packed product, are read in place.
 pub fn gate_mul(act: Activation, gate: &Tensor, up: &Tensor) -> Result<Tensor> {
     #[cfg(feature = "rocm")]
     if let Some(result) = rocm::gate_mul(act, gate, up)? {
+        return Ok(result);
+    }
+    if let Some(result) = cpu::gate_mul(act, gate, up)? {
         return Ok(result);
     }
     act.forward(gate)? * up

@@ -11,6 +11,7 @@ const MANIFEST: &[&str] = &[
     "build-dependency candle-derive: only here",
     "dependency candle-core: upstream ^0.11.1 [] as candle, here =0.11.1 [] as candle",
     "dependency candle-rocm: only here",
+    "dependency cpu-kernels: only here",
     "dev-dependency candle-derive: only here",
     "dev-dependency criterion: upstream ^0.8 without default features [], missing here",
     "feature rocm: only here",

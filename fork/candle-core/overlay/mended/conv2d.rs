@@ -1,4 +1,5 @@
-//! Convolutions of f32 on the CPU: each tile of output rows is one product, `kernel (c_out, c_in k_h k_w)` times the
+//! Convolutions of f32 on the CPU. Where `cpu-kernels` has products for the processor they are its; elsewhere each tile
+//! of output rows is one product, `kernel (c_out, c_in k_h k_w)` times the
 //! columns of the tile's pixels (im2col), written where it belongs. Neither picture nor kernel is turned first, as both
 //! lie as the product wants them, and small pictures are divided by output channels, too, so that all threads work.
 
@@ -41,8 +42,37 @@ pub(crate) fn of_f32<T: WithDType>(
     };
     let picture = contiguous(picture, picture_layout);
     let kernel = contiguous(kernel, kernel_layout);
-    let out = conv2d(p, &picture, &kernel, rayon::current_num_threads());
+    let out = match cpu_kernels::has_products() {
+        true => by_kernels(p, &picture, &kernel),
+        false => conv2d(p, &picture, &kernel, rayon::current_num_threads()),
+    };
     Some(T::cpu_storage_data(crate::CpuStorage::F32(out)))
+}
+
+fn by_kernels(p: &ParamsConv2D, picture: &[f32], kernel: &[f32]) -> Vec<f32> {
+    let conv = cpu_kernels::conv::Conv {
+        batch: p.b_size,
+        inputs: p.c_in,
+        size: (p.i_h, p.i_w),
+        outputs: p.c_out,
+        kernel: (p.k_h, p.k_w),
+        stride: p.stride,
+        padding: p.padding,
+        dilation: p.dilation,
+    };
+    cpu_kernels::conv::conv2d(crate::utils::barrier_pool(), &conv, picture, kernel, None)
+}
+
+/// Layers of `cpu-kernels` share the threads of candle's other operations: those of another pool would wait for the
+/// cores on which these look out for more work.
+impl cpu_kernels::Threads for crate::utils::BarrierPool {
+    fn count(&self) -> usize {
+        self.n_workers() + 1
+    }
+
+    fn share(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        self.execute_chunked(tasks, |some| some.for_each(task));
+    }
 }
 
 fn contiguous<'a>(values: &'a [f32], layout: &Layout) -> Cow<'a, [f32]> {

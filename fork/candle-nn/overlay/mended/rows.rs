@@ -65,6 +65,15 @@ pub(crate) fn layer_norm<T: WithDType>(
     eps: f32,
     dst: &mut [T],
 ) {
+    if let (CpuStorageRef::F32(x), CpuStorageRef::F32(weight), CpuStorageRef::F32(bias)) = (
+        T::cpu_storage_ref(src),
+        T::cpu_storage_ref(weight),
+        T::cpu_storage_ref(bias),
+    ) {
+        // SAFETY: an element of f32 is one: `T` is f32.
+        let dst = unsafe { std::slice::from_raw_parts_mut(dst.as_mut_ptr().cast(), dst.len()) };
+        return cpu_kernels::layer_norm::row(x, weight, bias, eps.into(), dst);
+    }
     let count = src.len() as f64;
     let mean = sum(src, |x| x) / count;
     let away = |x: &T| x.to_f64() - mean;
