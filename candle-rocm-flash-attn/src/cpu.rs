@@ -1,4 +1,5 @@
-//! Attention and its gradients on the CPU: every score, in f32, one row at a time.
+//! Attention and its gradients on the CPU: every score, in f32, one row at a time. The plain case of f32 is a loop of
+//! `cpu-kernels`.
 
 use crate::op::{FlashAttn, Sequences, Window};
 use candle::{CpuStorage, DType, Layout, Result, Shape, Tensor};
@@ -273,6 +274,60 @@ fn add(to: &mut [f32], factor: f32, x: &[f32]) {
     }
 }
 
+/// Attention of sequences of one length whose rows see all keys, or those up to their own; `None` for any other, and
+/// where the check of the operation has something to say.
+fn plainly(op: &FlashAttn, q: Operand, k: Operand, v: Operand) -> Option<Vec<f32>> {
+    op.check((dtype(q), q.1), (dtype(k), k.1), (dtype(v), v.1))
+        .ok()?;
+    let (&[batch, rows, heads, size], &[k_batch, keys, kv_heads, k_size]) =
+        (q.1.dims(), k.1.dims())
+    else {
+        return None;
+    };
+    let has_more = op.slopes.is_some() || op.softcap.is_some() || op.dropout.is_some();
+    let causal = match op.window(k.1) {
+        Window {
+            left: None,
+            right: None,
+        } => false,
+        Window {
+            left: None,
+            right: Some(0),
+        } => true,
+        _ => return None,
+    };
+    let fits = (batch, size) == (k_batch, k_size) && kv_heads > 0 && heads.is_multiple_of(kv_heads);
+    if has_more || !matches!(op.sequences, Sequences::Fixed) || !fits {
+        return None;
+    }
+    let attention = cpu_kernels::attention::Attention {
+        batch,
+        rows,
+        keys,
+        heads,
+        kv_heads,
+        size,
+        scale: op.scale,
+        causal,
+    };
+    let (q, k, v) = (elements(q)?, elements(k)?, elements(v)?);
+    let threads = candle::utils::barrier_pool();
+    Some(cpu_kernels::attention::attention(
+        threads, &attention, q, k, v,
+    ))
+}
+
+/// The elements of a contiguous operand of f32.
+fn elements<'a>((storage, layout): Operand<'a>) -> Option<&'a [f32]> {
+    match storage {
+        CpuStorage::F32(all) => {
+            let (first, end) = layout.contiguous_offsets()?;
+            all.get(first..end)
+        }
+        _ => None,
+    }
+}
+
 /// Attention of all sequences.
 pub(crate) fn attend(
     op: &FlashAttn,
@@ -280,6 +335,9 @@ pub(crate) fn attend(
     k: Operand,
     v: Operand,
 ) -> Result<(CpuStorage, Shape)> {
+    if let Some(out) = plainly(op, q, k, v) {
+        return Ok((CpuStorage::F32(out), q.1.shape().clone()));
+    }
     let problem = Problem::new(op, q, k, v)?;
     let size = problem.size;
     let mut out = vec![0f32; problem.q.len()];
