@@ -10,8 +10,8 @@ const SCORES: usize = 1 << 24;
 /// `(batch, keys, heads * d)`; the result has the shape of `q`. With `causal`, a row sees the keys up to its own
 /// position.
 ///
-/// On AMD GPUs this is the fused operation; elsewhere, and for head sizes that it does not take, rows go through in
-/// pieces.
+/// On AMD GPUs, and for f32 on the CPU, this is the fused operation; elsewhere, and for head sizes that it does not take,
+/// rows go through in pieces.
 pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: usize, causal: bool) -> Result<Tensor> {
     let (batch, rows, width) = q.dims3()?;
     let keys = k.dim(1)?;
@@ -23,7 +23,8 @@ pub fn attention(q: &Tensor, k: &Tensor, v: &Tensor, heads: usize, causal: bool)
     let k = k.reshape((batch, keys, heads, size))?;
     let v = v.reshape((batch, keys, heads, size))?;
     let scale = 1.0 / (size as f64).sqrt();
-    if q.device().is_rocm() && size.is_multiple_of(8) && size <= 512 {
+    let is_fused = q.device().is_rocm() || (q.device().is_cpu() && q.dtype() == DType::F32);
+    if is_fused && size.is_multiple_of(8) && size <= 512 {
         let out = candle_rocm_flash_attn::flash_attn(&q, &k, &v, scale as f32, causal)?;
         return out.reshape((batch, rows, width));
     }

@@ -187,15 +187,13 @@ pub fn layer_norm(vb: VarBuilder, size: usize, eps: f64) -> Result<LayerNorm> {
 
 /// `(batch, channels, height, width)` with pixels as rows: `(batch, height * width, channels)`.
 pub fn pixels_as_rows(x: &Tensor) -> Result<Tensor> {
-    x.flatten_from(2)?.transpose(1, 2)?.contiguous()
+    candle_nn::fused::transposed(&x.flatten_from(2)?)
 }
 
 /// Undoes [`pixels_as_rows`].
 pub fn rows_as_pixels(x: &Tensor, height: usize, width: usize) -> Result<Tensor> {
     let (batch, _, channels) = x.dims3()?;
-    x.transpose(1, 2)?
-        .contiguous()?
-        .reshape((batch, channels, height, width))
+    candle_nn::fused::transposed(x)?.reshape((batch, channels, height, width))
 }
 
 /// The sinusoidal embedding of numbers: `(values, size)` in f32, cosines first if `cosines_first`, frequencies
@@ -282,6 +280,9 @@ impl Upsample {
     pub fn forward(&self, x: &Tensor, size: Option<(usize, usize)>) -> Result<Tensor> {
         let (_, _, h, w) = x.dims4()?;
         let (height, width) = size.unwrap_or((2 * h, 2 * w));
+        if (height, width) == (2 * h, 2 * w) {
+            return self.conv.forward_doubled(x);
+        }
         self.conv.forward(&x.upsample_nearest2d(height, width)?)
     }
 }

@@ -97,6 +97,18 @@ impl WrappedConv {
             wrap,
         })
     }
+
+    /// The convolution of `x`, `(batch, channels, height, width)`, doubled in height and width by nearest neighbour.
+    ///
+    /// # Errors
+    /// If shapes do not fit together, or the device fails.
+    pub fn forward_doubled(&self, x: &Tensor) -> Result<Tensor> {
+        if self.wrap.is_none() || self.padding == 0 {
+            return candle_nn::fused::conv2d_of_doubled(x, &self.conv);
+        }
+        let (_, _, height, width) = x.dims4()?;
+        self.forward(&x.upsample_nearest2d(2 * height, 2 * width)?)
+    }
 }
 
 impl Module for WrappedConv {
