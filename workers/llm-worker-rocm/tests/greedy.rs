@@ -66,6 +66,18 @@ fn first_logits_match_the_references() {
     assert!(failures.is_empty(), "{failures:#?}");
 }
 
+/// Tokens of an answer. A simulated device computes twelve of each unless `FULL` is set: enough for prompts in pieces,
+/// a full batch and a graph that is replayed.
+fn most_tokens() -> usize {
+    let set = |variable: &str| std::env::var(variable).is_ok_and(|value| !value.is_empty());
+    let simulated = set("HIP_SIM_ARCH") && set("CANDLE_ROCM_TEST_DEVICE") && !set("FULL");
+    if simulated {
+        12
+    } else {
+        MAX_TOKENS
+    }
+}
+
 /// All of a request's tokens.
 fn answer(ticket: &mut Ticket) -> Vec<u32> {
     let mut tokens = Vec::new();
@@ -97,7 +109,7 @@ fn greedy_answers_match_the_references_alone_and_together() {
     let submit = |case: &Case| {
         let greedy = SamplingOptions::greedy();
         engine.submit(Request {
-            max_tokens: Some(MAX_TOKENS),
+            max_tokens: Some(most_tokens()),
             ..Request::new(case.prompt_tokens.clone(), greedy)
         })
     };
@@ -112,7 +124,8 @@ fn greedy_answers_match_the_references_alone_and_together() {
             expected, &case.llama_cpp.tokens,
             "the references agree where exact"
         );
-        let decided = decided_steps(case);
+        let decided = decided_steps(case).min(most_tokens());
+        let expected = &expected[..expected.len().min(most_tokens())];
         if !(tokens == expected
             || tokens.len() >= decided && tokens[..decided] == expected[..decided])
         {
@@ -129,7 +142,7 @@ fn greedy_answers_match_the_references_alone_and_together() {
     let mut tickets: Vec<Ticket> = exact.iter().map(|case| submit(case).unwrap()).collect();
     for ((case, alone), ticket) in exact.iter().zip(&alone).zip(&mut tickets) {
         let together = answer(ticket);
-        let decided = decided_steps(case);
+        let decided = decided_steps(case).min(most_tokens());
         let same = together == *alone
             || together.len() >= decided && together[..decided] == alone[..decided];
         if !same {
