@@ -113,7 +113,7 @@ fn edges_are_found() {
     assert!((20..1400).contains(&white), "{white}");
     assert!(edges.iter().all(|byte| [0, 255].contains(byte)));
     for (kind, more, part) in [
-        ("openpose", &[][..], "openpose"),
+        ("openpose", &[][..], "--network"),
         ("lineart", &[], "--network"),
         ("canny", &["--threshold-a", "900"], "low threshold"),
     ] {

@@ -222,7 +222,7 @@ fn prompts_are_obeyed() {
     let colours = PALETTE.map(|(name, _)| name);
     let mut wrong = Vec::new();
     // The simulated device is too slow for all of them.
-    let prompts = if device().is_cpu() { 30 } else { 2 };
+    let prompts = if device().is_cpu() { 12 } else { 2 };
     for i in 0..prompts {
         let shape = SHAPES[i % 5];
         let foreground = colours[(i * 3) % 8];

@@ -24,15 +24,19 @@ fn start_driver() -> Option<(Child, String, Lines<BufReader<ChildStdout>>)> {
         .stdout(Stdio::piped())
         .spawn()
         .expect("chromedriver (Debian: chromium-driver)");
-    let mut lines = BufReader::new(driver.stdout.take()?).lines();
+    let output = driver.stdout.take().expect("its output");
+    let mut lines = BufReader::new(output).lines();
     let port = lines.by_ref().map_while(Result::ok).find_map(|line| {
         let (_, port) = line.split_once("successfully on port ")?;
         Some(port.trim_end_matches('.').to_string())
     });
-    if port.is_none() {
-        let _ = driver.wait();
+    match port {
+        Some(port) => Some((driver, port, lines)),
+        None => {
+            let _ = driver.wait();
+            None
+        }
     }
-    Some((driver, port?, lines))
 }
 
 impl Browser {

@@ -66,7 +66,7 @@ impl Layout {
             let side = (1..=256).find(|side| side * side == offsets);
             side.ok_or_else(|| format!("{offsets} offsets are no window's"))
         };
-        let window = (root(table(&format!("{GROUP}.blocks.0.attn"))?.0)? + 1) / 2;
+        let window = root(table(&format!("{GROUP}.blocks.0.attn"))?.0)?.div_ceil(2);
         let both = root(table(&format!("{GROUP}.overlap_attn"))?.0)?;
         let seen = match (both + 1).checked_sub(window) {
             Some(seen) if seen >= window && (seen - window).is_multiple_of(2) => seen,

@@ -71,12 +71,15 @@ pub(crate) enum Channel {
     Opacity,
 }
 
+/// Width, height, and how a picture comes to them.
+pub(crate) type Scaled = (usize, usize, Fit);
+
 /// A picture to start from.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Start {
     pub(crate) picture: Loaded,
-    /// Width, height and how it comes to them; its own size otherwise.
-    pub(crate) scaled: Option<(usize, usize, Fit)>,
+    /// Its own size otherwise.
+    pub(crate) scaled: Option<Scaled>,
     pub(crate) mask: Option<Mask>,
     /// What is under the mask is grey, which is so many pixels larger.
     pub(crate) grey: Option<usize>,
@@ -587,7 +590,7 @@ impl Recipe {
         graph: &mut Graph<'a>,
         node: Node<'a>,
         input: &str,
-    ) -> Option<(Loaded, Option<(usize, usize, Fit)>)> {
+    ) -> Option<(Loaded, Option<Scaled>)> {
         let (mut node, _) = graph.linked(node, input)?;
         let mut scaled = None;
         for _ in 0..MOST_LINKS {

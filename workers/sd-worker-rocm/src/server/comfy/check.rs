@@ -17,8 +17,9 @@ const MOST_ERRORS: usize = 64;
 #[derive(Debug)]
 pub(super) struct Invalid {
     status: StatusCode,
-    error: Value,
-    nodes: Map<String, Value>,
+    // Boxed, as this is the error of functions whose results are small.
+    error: Box<Value>,
+    nodes: Box<Map<String, Value>>,
 }
 
 impl Invalid {
@@ -26,8 +27,9 @@ impl Invalid {
     pub(super) fn whole(kind: &str, message: &str, details: &str) -> Self {
         Self {
             status: StatusCode::BAD_REQUEST,
-            error: json!({"type": kind, "message": message, "details": details, "extra_info": {}}),
-            nodes: Map::new(),
+            error: json!({"type": kind, "message": message, "details": details, "extra_info": {}})
+                .into(),
+            nodes: Box::default(),
         }
     }
 
@@ -47,7 +49,7 @@ impl Invalid {
     fn of_nodes(nodes: Map<String, Value>) -> Self {
         let kind = "prompt_outputs_failed_validation";
         Self {
-            nodes,
+            nodes: nodes.into(),
             ..Self::whole(kind, "Prompt outputs failed validation", "")
         }
     }
