@@ -139,9 +139,11 @@ impl Browser {
         self.run(&format!("return {expression}"))
     }
 
+    /// Waits until a condition holds. What it asks about may not be there yet.
     pub fn wait_for(&self, condition: &str) {
         let start = Instant::now();
-        while self.value(&format!("Boolean({condition})")) != json!(true) {
+        let holds = format!("try {{ return Boolean({condition}) }} catch {{ return false }}");
+        while self.run(&holds) != json!(true) {
             let text = self.value("document.body.innerText");
             assert!(
                 start.elapsed() < Duration::from_secs(30),

@@ -260,7 +260,7 @@ fn a_phone_scrolls_down_only() {
     browser.choose("#axis-X", "seed");
     browser.fill("#axis-X-values", "1-8");
     browser.click("#grid-start");
-    browser.wait_for("document.querySelector('.grid .hint')?.textContent.startsWith('finished')");
+    browser.wait_for("document.querySelector('.grid .hint').textContent.startsWith('finished')");
     let fits = |what: &str| {
         browser.wait_for(&format!("document.querySelector('{what}').offsetParent"));
         let sides = browser.value(&format!(
