@@ -26,7 +26,20 @@ pub struct Conv {
     pub dilation: usize,
 }
 
+/// Largest step of a convolution that is computed here, in pixels.
+const MOST: usize = 1 << 16;
+
 impl Conv {
+    /// Whether it is one of those that models have, which are computed here: no step is 0 or larger than 65,536, and
+    /// nothing that is computed of the sizes overflows.
+    pub fn is_ordinary(&self) -> bool {
+        let steps = [self.stride, self.dilation, self.kernel.0, self.kernel.1];
+        let sides = [self.size.0, self.size.1];
+        steps.iter().all(|step| (1..=MOST).contains(step))
+            && self.padding <= MOST
+            && sides.iter().all(|side| *side <= 1 << 31)
+    }
+
     /// Rows and columns of the result; none where the kernel does not fit.
     pub fn out_size(&self) -> (usize, usize) {
         let along = |size: usize, kernel: usize| {
@@ -210,6 +223,9 @@ unsafe fn fill<L: Lanes>(to: *mut f32, count: usize) {
 
 /// The convolution of `picture`, `(batch, inputs, rows, columns)`, with `kernel`, `(outputs, inputs, rows, columns)`, plus
 /// `bias`, `outputs`: `(batch, outputs, rows, columns)`. Without bias, nothing is added.
+///
+/// # Panics
+/// If slices are not of these sizes, or the convolution is not [`Conv::is_ordinary`].
 pub fn conv2d(
     threads: &dyn Threads,
     conv: &Conv,
@@ -227,6 +243,8 @@ pub(crate) fn conv2d_at(
     kernel: &[f32],
     bias: Option<&[f32]>,
 ) -> Vec<f32> {
+    // What follows reads by pointers at places computed of these.
+    assert!(conv.is_ordinary(), "{conv:?} is not computed here");
     let (height, width) = conv.out_size();
     let (depth, pixels) = (conv.depth(), height * width);
     let plane = conv.inputs * conv.size.0 * conv.size.1;
@@ -427,6 +445,37 @@ pub(crate) mod tests {
                 let near = (i / 40).abs_diff(4) < 2 && (i % 40).abs_diff(20) < 2;
                 assert_eq!(x.is_nan(), near, "{level:?}, {i}");
             }
+        }
+    }
+
+    #[test]
+    fn steps_that_no_model_has_are_not_computed() {
+        let ordinary = Conv {
+            batch: 1,
+            inputs: 1,
+            size: (4, 5),
+            outputs: 1,
+            kernel: (3, 3),
+            stride: 1,
+            padding: 1,
+            dilation: 1,
+        };
+        assert!(ordinary.is_ordinary());
+        let changes: [fn(&mut Conv, usize); 4] = [
+            |c, n| c.stride = n,
+            |c, n| c.padding = n,
+            |c, n| c.dilation = n,
+            |c, n| c.kernel.1 = n,
+        ];
+        for change in changes {
+            let mut other = ordinary;
+            change(&mut other, usize::MAX);
+            assert!(!other.is_ordinary(), "{other:?}");
+        }
+        for change in [changes[0], changes[2], changes[3]] {
+            let mut other = ordinary;
+            change(&mut other, 0);
+            assert!(!other.is_ordinary(), "{other:?}");
         }
     }
 }

@@ -42,15 +42,19 @@ pub(crate) fn of_f32<T: WithDType>(
     };
     let picture = contiguous(picture, picture_layout);
     let kernel = contiguous(kernel, kernel_layout);
-    let out = match cpu_kernels::has_products() {
-        true => by_kernels(p, &picture, &kernel),
+    let conv = sizes(p);
+    let out = match cpu_kernels::has_products() && conv.is_ordinary() {
+        true => {
+            let pool = crate::utils::barrier_pool();
+            cpu_kernels::conv::conv2d(pool, &conv, &picture, &kernel, None)
+        }
         false => conv2d(p, &picture, &kernel, rayon::current_num_threads()),
     };
     Some(T::cpu_storage_data(crate::CpuStorage::F32(out)))
 }
 
-fn by_kernels(p: &ParamsConv2D, picture: &[f32], kernel: &[f32]) -> Vec<f32> {
-    let conv = cpu_kernels::conv::Conv {
+fn sizes(p: &ParamsConv2D) -> cpu_kernels::conv::Conv {
+    cpu_kernels::conv::Conv {
         batch: p.b_size,
         inputs: p.c_in,
         size: (p.i_h, p.i_w),
@@ -59,8 +63,7 @@ fn by_kernels(p: &ParamsConv2D, picture: &[f32], kernel: &[f32]) -> Vec<f32> {
         stride: p.stride,
         padding: p.padding,
         dilation: p.dilation,
-    };
-    cpu_kernels::conv::conv2d(crate::utils::barrier_pool(), &conv, picture, kernel, None)
+    }
 }
 
 /// Layers of `cpu-kernels` share the threads of candle's other operations: those of another pool would wait for the

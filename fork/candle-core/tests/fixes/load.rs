@@ -38,6 +38,19 @@ fn a_process_that_may_use_one_core_has_one_thread() {
     if std::env::var_os("RAYON_NUM_THREADS").is_some() {
         return;
     }
+    // The number is kept from the first call, so that it is asked in a process that has not asked before.
+    const ALONE: &str = "CANDLE_TEST_ONE_CORE";
+    if std::env::var_os(ALONE).is_none() {
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "load::a_process_that_may_use_one_core_has_one_thread",
+            ])
+            .env(ALONE, "1")
+            .status();
+        assert!(status.unwrap().success());
+        return;
+    }
     // The affinity is this thread's own.
     let threads = std::thread::spawn(|| {
         // SAFETY: the sets are plain bits of the size that is given, and live as long as the calls.

@@ -194,7 +194,8 @@ fn convolution<'a>(
         padding: config.padding,
         dilation: config.dilation,
     };
-    let sizes_fit = config.groups == 1
+    let sizes_fit = conv.is_ordinary()
+        && config.groups == 1
         && inputs == depth
         && bias.is_none_or(|bias| bias.dims() == [outputs])
         && [k_h, k_w, conv.stride, conv.dilation]
