@@ -287,6 +287,20 @@ pub(crate) mod tests {
     use super::*;
     use crate::testing::{all, numbers};
 
+    /// A convolution of one picture by kernels of 3 x 3 that keeps its size.
+    fn padded(inputs: usize, size: (usize, usize), outputs: usize) -> Conv {
+        Conv {
+            batch: 1,
+            inputs,
+            size,
+            outputs,
+            kernel: (3, 3),
+            stride: 1,
+            padding: 1,
+            dilation: 1,
+        }
+    }
+
     /// The convolution by its definition.
     pub(crate) fn plain(
         c: &Conv,
@@ -333,16 +347,7 @@ pub(crate) mod tests {
 
     #[test]
     fn convolutions_are_sums_of_products() {
-        let base = Conv {
-            batch: 1,
-            inputs: 3,
-            size: (7, 9),
-            outputs: 5,
-            kernel: (3, 3),
-            stride: 1,
-            padding: 1,
-            dilation: 1,
-        };
+        let base = padded(3, (7, 9), 5);
         let cases = [
             base,
             Conv {
@@ -426,16 +431,7 @@ pub(crate) mod tests {
 
     #[test]
     fn what_is_no_number_reaches_as_far_as_the_kernel() {
-        let c = Conv {
-            batch: 1,
-            inputs: 1,
-            size: (9, 40),
-            outputs: 1,
-            kernel: (3, 3),
-            stride: 1,
-            padding: 1,
-            dilation: 1,
-        };
+        let c = padded(1, (9, 40), 1);
         let mut picture = vec![1f32; 9 * 40];
         picture[4 * 40 + 20] = f32::NAN;
         for on in all() {
@@ -450,16 +446,7 @@ pub(crate) mod tests {
 
     #[test]
     fn steps_that_no_model_has_are_not_computed() {
-        let ordinary = Conv {
-            batch: 1,
-            inputs: 1,
-            size: (4, 5),
-            outputs: 1,
-            kernel: (3, 3),
-            stride: 1,
-            padding: 1,
-            dilation: 1,
-        };
+        let ordinary = padded(1, (4, 5), 1);
         assert!(ordinary.is_ordinary());
         let changes: [fn(&mut Conv, usize); 4] = [
             |c, n| c.stride = n,
