@@ -1,0 +1,100 @@
+//! The kernel's driver.
+
+use super::{Driver, Errno, MappedFile};
+use crate::{Error, Result};
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+/// The file of the driver's compute interface.
+const KFD: &str = "/dev/kfd";
+
+/// The kernel's driver behind `/dev/kfd`.
+#[derive(Debug)]
+pub struct Kernel {
+    kfd: File,
+}
+
+impl Kernel {
+    /// Opens `/dev/kfd`.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if there is none, or this user may not.
+    pub fn open() -> Result<Self> {
+        let kfd = open(KFD).map_err(|errno| Error::Open {
+            path: KFD.to_string(),
+            errno,
+        })?;
+        Ok(Kernel { kfd })
+    }
+}
+
+fn open(path: &str) -> std::result::Result<File, Errno> {
+    File::options()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_CLOEXEC)
+        .open(path)
+        .map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
+}
+
+impl Driver for Kernel {
+    unsafe fn ioctl(&self, number: u32, argument: &mut [u8]) -> std::result::Result<(), Errno> {
+        loop {
+            // SAFETY: the number carries the structure's size, which `Request` ties to its type; addresses inside are
+            // the caller's promise.
+            let status = unsafe {
+                libc::ioctl(
+                    self.kfd.as_raw_fd(),
+                    number as _,
+                    argument.as_mut_ptr().cast::<libc::c_void>(),
+                )
+            };
+            match status {
+                -1 => match Errno::last() {
+                    Errno(libc::EINTR | libc::EAGAIN) => {}
+                    errno => return Err(errno),
+                },
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    fn open_render(&self, minor: u32) -> std::result::Result<OwnedFd, Errno> {
+        open(&format!("/dev/dri/renderD{minor}")).map(OwnedFd::from)
+    }
+
+    unsafe fn map(
+        &self,
+        file: MappedFile<'_>,
+        offset: u64,
+        address: usize,
+        bytes: usize,
+    ) -> std::result::Result<(), Errno> {
+        let descriptor = match file {
+            MappedFile::Kfd => self.kfd.as_raw_fd(),
+            MappedFile::Render(render) => render.as_raw_fd(),
+        };
+        let offset = libc::off_t::try_from(offset).map_err(|_| Errno(libc::EOVERFLOW))?;
+        // SAFETY: the range is a reservation of the caller's, so that nothing is replaced that is in use.
+        let mapped = unsafe {
+            libc::mmap(
+                address as *mut libc::c_void,
+                bytes,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED,
+                descriptor,
+                offset,
+            )
+        };
+        if mapped == libc::MAP_FAILED {
+            return Err(Errno::last());
+        }
+        Ok(())
+    }
+
+    fn root(&self) -> &Path {
+        Path::new("/")
+    }
+}
