@@ -25,6 +25,18 @@ pub enum Error {
         /// Why.
         errno: Errno,
     },
+    /// No table here knows the GPU, so that it is left alone.
+    #[error("{arch} is not supported without ROCm's libraries: a wrong packet could hang it; use HIP's runtime for it")]
+    UnknownArch {
+        /// The processor's name.
+        arch: String,
+    },
+    /// The kernel's description of a GPU makes no sense.
+    #[error("the kernel's description of the GPU cannot be right: {problem}")]
+    Topology {
+        /// What is wrong.
+        problem: String,
+    },
 }
 
 /// What a user can do about a failure; begins with a separator.

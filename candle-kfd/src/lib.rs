@@ -8,9 +8,11 @@
 //! |---|---|
 //! | [`uapi`] | the kernel's structures and numbers of ioctls |
 //! | [`driver`] | what a process asks of the driver: the kernel's, or another that stands in for it |
+//! | [`generation`] | what differs from one GPU to the next |
 
 pub mod driver;
 mod error;
+pub mod generation;
 pub mod uapi;
 
 pub use error::{Error, Result};
