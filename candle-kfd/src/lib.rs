@@ -9,10 +9,12 @@
 //! | [`uapi`] | the kernel's structures and numbers of ioctls |
 //! | [`driver`] | what a process asks of the driver: the kernel's, or another that stands in for it |
 //! | [`generation`] | what differs from one GPU to the next |
+//! | [`sdma`] | copies and fills by the GPU's SDMA engines |
 
 pub mod driver;
 mod error;
 pub mod generation;
+pub mod sdma;
 pub mod uapi;
 
 pub use error::{Error, Result};
