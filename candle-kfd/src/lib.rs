@@ -10,10 +10,12 @@
 //! | [`driver`] | what a process asks of the driver: the kernel's, or another that stands in for it |
 //! | [`generation`] | what differs from one GPU to the next |
 //! | [`sdma`] | copies and fills by the GPU's SDMA engines |
+//! | [`mock`] | a driver and GPUs in this process, for tests |
 
 pub mod driver;
 mod error;
 pub mod generation;
+pub mod mock;
 pub mod sdma;
 pub mod uapi;
 

@@ -1,0 +1,212 @@
+//! A driver and its GPUs in this process: everything that this crate does runs on it, without a card.
+//!
+//! [`Mock`] is as strict as the kernel: arguments are checked as Linux' `amdkfd` checks them and refused with its
+//! numbers, a GPU reaches only memory that it was given, and what it was not given is a fault that stops it. Its GPUs
+//! execute queues; kernels are closures by name ([`Mock::kernel`]). Tests make it refuse, lose and spoil things.
+//!
+//! ```
+//! use candle_kfd::{driver::Driver, mock::Mock};
+//!
+//! let mock = Mock::new(&["gfx1100"]);
+//! assert!(mock.root().join("sys/class/kfd/kfd/topology/nodes/1/properties").exists());
+//! assert!(mock.left().is_nothing());
+//! ```
+
+mod clock;
+mod events;
+mod model;
+mod pages;
+mod requests;
+mod setup;
+mod space;
+mod state;
+mod sysfs;
+mod user;
+
+use crate::driver::{Driver, Errno, MappedFile};
+use crate::uapi::Request;
+pub use setup::{GpuSetup, Setup};
+pub use space::{Fault, Reason};
+use state::{Shared, State};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// Opening a render node, where [`Mock::fail`] wants the name of a request.
+pub const OPEN_RENDER: &str = "open";
+/// Mapping memory or doorbells, where [`Mock::fail`] wants the name of a request.
+pub const MAP: &str = "mmap";
+
+/// A driver with GPUs of its own.
+#[derive(Debug)]
+pub struct Mock {
+    shared: Arc<Shared>,
+    folder: sysfs::Folder,
+}
+
+/// What a process has not given back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Left {
+    /// Allocations.
+    pub allocations: usize,
+    /// Mappings of memory to GPUs.
+    pub mappings: usize,
+    /// Events.
+    pub events: usize,
+    /// Queues.
+    pub queues: usize,
+}
+
+impl Left {
+    /// Whether everything was given back.
+    pub fn is_nothing(&self) -> bool {
+        *self == Left::default()
+    }
+}
+
+impl Mock {
+    /// Has GPUs of these archs, such as `gfx1100`.
+    ///
+    /// # Panics
+    /// If a name is none of an arch, or temporary files cannot be written.
+    pub fn new(archs: &[&str]) -> Arc<Self> {
+        Self::with(Setup::of(archs))
+    }
+
+    /// Has GPUs as they are set up.
+    ///
+    /// # Panics
+    /// As of [`Mock::new`].
+    pub fn with(setup: Setup) -> Arc<Self> {
+        Self::try_with(setup).expect("a mock needs names of archs, and room for temporary files")
+    }
+
+    /// Has GPUs as they are set up.
+    ///
+    /// # Errors
+    /// If a name is none of an arch, or temporary files cannot be written.
+    pub fn try_with(setup: Setup) -> std::io::Result<Arc<Self>> {
+        let folder = sysfs::Folder::new()?;
+        let described = setup.described()?;
+        sysfs::write(&folder, &described, setup.linked)?;
+        let shared = Shared::new(setup, described)
+            .map_err(|Errno(number)| std::io::Error::from_raw_os_error(number))?;
+        Ok(Arc::new(Mock {
+            shared: Arc::new(shared),
+            folder,
+        }))
+    }
+
+    /// Refuses the `nth` call from now on, 0 being the next, of a request (`AMDKFD_IOC_…`, [`OPEN_RENDER`] or [`MAP`])
+    /// with a number of `errno.h`.
+    pub fn fail(&self, request: &'static str, nth: usize, errno: i32) {
+        self.state().refusals.push((request, nth, errno));
+    }
+
+    /// How often a request was made so far, refused ones included.
+    pub fn calls(&self, request: &str) -> usize {
+        self.state().calls.get(request).copied().unwrap_or(0)
+    }
+
+    /// What was not given back so far.
+    pub fn left(&self) -> Left {
+        self.state().left()
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.shared.state)
+    }
+
+    /// Counts a call, and refuses it if that was asked for.
+    fn admit(&self, request: &'static str) -> Result<(), Errno> {
+        self.state().admit(request)
+    }
+}
+
+/// Locks; a thread that panicked meanwhile has left nothing half done that matters to a test.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// What tells one open file from others, whatever its descriptor.
+fn identity(descriptor: RawFd) -> Result<(u64, u64), Errno> {
+    // SAFETY: zeros are a valid `stat`.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: `stat` is to be written; a descriptor that is not open is an error.
+    if unsafe { libc::fstat(descriptor, &mut stat) } != 0 {
+        return Err(Errno(libc::EBADF));
+    }
+    Ok((stat.st_dev as u64, stat.st_ino as u64))
+}
+
+impl Driver for Mock {
+    unsafe fn ioctl(&self, number: u32, argument: &mut [u8]) -> Result<(), Errno> {
+        requests::dispatch(&self.shared, number, argument)
+    }
+
+    fn open_render(&self, minor: u32) -> Result<OwnedFd, Errno> {
+        self.admit(OPEN_RENDER)?;
+        let mut state = self.state();
+        let index = (0..state.gpus.len()).find(|&index| sysfs::render_minor(index) == minor);
+        let index = index.ok_or(Errno(libc::ENOENT))?;
+        let file = pages::memfd("candle-kfd-render")?;
+        let identity = identity(file.as_raw_fd())?;
+        state.renders.insert(identity, index);
+        Ok(file)
+    }
+
+    unsafe fn map(
+        &self,
+        file: MappedFile<'_>,
+        offset: u64,
+        address: usize,
+        bytes: usize,
+    ) -> Result<(), Errno> {
+        self.admit(MAP)?;
+        if address % pages::PAGE as usize != 0 || bytes == 0 {
+            return Err(Errno(libc::EINVAL));
+        }
+        let (pages, offset) = match file {
+            MappedFile::Kfd => self.state().map_kfd(offset, bytes as u64)?,
+            MappedFile::Render(render) => {
+                let identity = identity(render.as_raw_fd())?;
+                self.state().map_render(identity, offset, bytes as u64)?
+            }
+        };
+        // SAFETY: the caller's promise.
+        unsafe { pages.map(offset, address, bytes) }
+    }
+
+    fn root(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+/// Names of all requests that [`Mock::fail`] knows.
+pub const REQUESTS: &[&str] = &[
+    OPEN_RENDER,
+    MAP,
+    crate::uapi::GetVersion::NAME,
+    crate::uapi::CreateQueue::NAME,
+    crate::uapi::DestroyQueue::NAME,
+    crate::uapi::SetMemoryPolicy::NAME,
+    crate::uapi::GetClockCounters::NAME,
+    crate::uapi::UpdateQueue::NAME,
+    crate::uapi::CreateEvent::NAME,
+    crate::uapi::DestroyEvent::NAME,
+    crate::uapi::SetEvent::NAME,
+    crate::uapi::ResetEvent::NAME,
+    crate::uapi::WaitEvents::NAME,
+    crate::uapi::SetScratchBackingVa::NAME,
+    crate::uapi::SetTrapHandler::NAME,
+    crate::uapi::GetProcessAperturesNew::NAME,
+    crate::uapi::AcquireVm::NAME,
+    crate::uapi::AllocMemoryOfGpu::NAME,
+    crate::uapi::FreeMemoryOfGpu::NAME,
+    crate::uapi::MapMemoryToGpu::NAME,
+    crate::uapi::UnmapMemoryFromGpu::NAME,
+    crate::uapi::GetAvailableMemory::NAME,
+    crate::uapi::RuntimeEnable::NAME,
+];
