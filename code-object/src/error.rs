@@ -28,6 +28,14 @@ pub enum Error {
     #[error("corrupt code object: {0}")]
     Malformed(String),
 
+    /// A kind of relocation that only relocatable files have, by LLVM's number.
+    #[error("relocation {0} of AMD GPUs cannot be applied; link the object with ld.lld")]
+    Relocation(u32),
+
+    /// Something refers to a symbol that the object does not have.
+    #[error("{0} is not defined; link the object with what defines it")]
+    Undefined(String),
+
     /// The bundle is cut off or corrupt.
     #[error("corrupt offload bundle: {0}")]
     Bundle(String),

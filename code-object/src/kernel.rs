@@ -32,10 +32,12 @@ impl Argument {
 pub struct Kernel {
     /// Its name.
     pub name: String,
+    /// Name of its descriptor's symbol.
+    pub symbol: String,
     /// Arguments in order, without those that the runtime passes.
     pub arguments: Vec<Argument>,
-    /// How many arguments the runtime passes behind these.
-    pub hidden_arguments: usize,
+    /// Arguments that the runtime passes behind these.
+    pub hidden_arguments: Vec<Argument>,
     /// Size of all arguments, in bytes.
     pub argument_bytes: u32,
     /// Vector registers of a lane, accumulation registers included where they are of the same file.
@@ -148,12 +150,11 @@ impl KernelMetadata {
         };
         let vgprs = count(self.vgpr_count, |d| d.vgprs, "vector registers")?;
         let sgprs = count(self.sgpr_count, |d| d.sgprs, "scalar registers")?;
-        let mut arguments = self.args;
-        let all = arguments.len();
-        arguments.retain(|argument| !argument.is_hidden());
+        let (hidden_arguments, arguments) = self.args.into_iter().partition(Argument::is_hidden);
         Ok(Kernel {
             name: self.name,
-            hidden_arguments: all - arguments.len(),
+            symbol: self.symbol,
+            hidden_arguments,
             arguments,
             argument_bytes: self.kernarg_segment_size,
             vgprs,

@@ -4,6 +4,7 @@
 //! A code object is an ELF file. Its note holds metadata in msgpack, its symbols `<kernel>.kd` are the descriptors that
 //! the hardware is set up from; both are described in LLVM's [AMDGPUUsage](https://llvm.org/docs/AMDGPUUsage.html).
 //! [`CodeObject::parse`] reads versions 4 to 6; [`read`] also takes the bundles that clang makes of several objects.
+//! [`load`] is for who loads an object without HIP: it also gives what its memory holds.
 //!
 //! Input need not be trusted: what is malformed is an [`Error`], and memory stays within a small multiple of the input
 //! (for compressed bundles, of [`MAX_UNPACKED`]).
@@ -24,6 +25,7 @@ mod bundle;
 mod descriptor;
 mod elf;
 mod error;
+mod image;
 mod kernel;
 mod kind;
 mod occupancy;
@@ -35,6 +37,7 @@ pub use bundle::{read, Entry, MAX_UNPACKED};
 pub use descriptor::Descriptor;
 pub use elf::CodeObject;
 pub use error::Error;
+pub use image::{load, Image, Symbol, IMAGE_ALIGNMENT, MAX_ZEROS};
 pub use kernel::{Argument, Kernel};
 pub use kind::Kind;
 pub use print::{json, text, Facts};

@@ -43,8 +43,9 @@ mod tests {
     fn with(processor: &str, wave_size: u32, vgprs: u32, sgprs: u32, lds_bytes: u32) -> u32 {
         let kernel = Kernel {
             name: String::new(),
+            symbol: String::new(),
             arguments: Vec::new(),
-            hidden_arguments: 0,
+            hidden_arguments: Vec::new(),
             argument_bytes: 0,
             vgprs,
             agprs: 0,
