@@ -207,16 +207,51 @@ fn objects_compiled_without_checks_are_compiled_again() {
     let code = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
     // The second time it comes from the cache.
-    let cache = tempfile::tempdir().unwrap();
-    std::env::set_var("XDG_CACHE_HOME", cache.path());
+    let cache = Cache::new();
     for _ in 0..2 {
         checks_a_read_past_the_end(&code);
-        assert_eq!(
-            std::fs::read_dir(cache.path().join("hip-sim"))
-                .unwrap()
-                .count(),
-            1
-        );
+        assert_eq!(cache.objects(), 1);
+    }
+}
+
+#[test]
+fn archs_share_what_is_the_same_for_them() {
+    let _turn = setup();
+    let cache = Cache::new();
+    let with_an_instruction = "extern \"C\" __global__ void square(float* y, const float* x) {
+        typedef short i16x4 __attribute__((vector_size(8)));
+        typedef float f32x4 __attribute__((vector_size(16)));
+        const f32x4 c = __builtin_amdgcn_mfma_f32_16x16x16f16(*(i16x4*)x, *(i16x4*)x, f32x4(), 0, 0, 0);
+        y[threadIdx.x] = c[0];
+    }";
+    for (source, archs, objects) in [
+        (SOURCE, ["gfx942", "gfx90a", "gfx950"], 1),
+        // The waves' size is in the text.
+        (SOURCE, ["gfx1100", "gfx1201", "gfx1030"], 2),
+        (with_an_instruction, ["gfx942", "gfx90a", "gfx950"], 3),
+    ] {
+        let code = archs.map(|arch| compile(source, arch).unwrap());
+        assert_eq!(cache.objects(), objects);
+        for (arch, code) in archs.iter().zip(code) {
+            assert!(code.windows(arch.len()).any(|w| w == arch.as_bytes()));
+        }
+    }
+}
+
+/// The cache of one test, empty at first.
+struct Cache(tempfile::TempDir);
+
+impl Cache {
+    fn new() -> Cache {
+        let folder = tempfile::tempdir().unwrap();
+        std::env::set_var("XDG_CACHE_HOME", folder.path());
+        Cache(folder)
+    }
+
+    fn objects(&self) -> usize {
+        std::fs::read_dir(self.0.path().join("hip-sim"))
+            .unwrap()
+            .count()
     }
 }
 

@@ -131,7 +131,7 @@ impl Module {
                     info.source_end.offset_from(info.source) as usize,
                 )
             };
-            let object = compile::with_checks(source).map_err(|log| {
+            let object = compile::with_checks(source, arch).map_err(|log| {
                 sim.reports.add(format!(
                     "a code object cannot be compiled again with checks: {log}"
                 ));

@@ -1,10 +1,9 @@
 //! Driving the host C++ compiler.
 
-use super::translate::{translate, Target};
+use super::objects;
+use super::translate::translate;
 use crate::arch::Arch;
 use std::ffi::OsString;
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const PRELUDE: &str = include_str!("prelude.hpp");
 const CHECKS: &str = include_str!("checks.hpp");
 const PLAIN: &str = include_str!("plain.hpp");
+
+// Files of a compilation's folder.
+const SOURCE: &str = "source.hip";
+const TRANSLATED: &str = "translated.cpp";
+const OBJECT: &str = "translated.o";
 
 /// Headers that plain HIP sources include and whose content the prelude already gives.
 const EMPTY_HEADERS: &[&str] = &["hip/hip_runtime.h", "hip/hip_runtime_api.h"];
@@ -80,29 +84,16 @@ pub(crate) fn compile(request: &Request) -> Result<Vec<u8>, String> {
         work.write(&format!("include/{name}"), text)?;
     }
     let name = request.name.replace(['\\', '"', '\n'], "_");
-    let source = work.write(
-        "source.hip",
-        &format!("#line 1 \"{name}\"\n{}", request.source),
-    )?;
+    work.write(SOURCE, &format!("#line 1 \"{name}\"\n{}", request.source))?;
     let mut preprocess = compiler();
+    // Names within the folder: the text does not tell where it was made, so that the next one is the same.
     preprocess
-        .args(["-E", "-x", "c++", "-std=c++17", "-include"])
-        .arg(work.0.path().join("prelude.hpp"));
-    preprocess
+        .args(["-E", "-x", "c++", "-std=c++17", "-include", "prelude.hpp"])
         .args(request.options)
-        .arg("-I")
-        .arg(work.0.path().join("include"))
-        .arg(source);
+        .args(["-I", "include", SOURCE]);
     let text = run(&mut preprocess, &work)?;
     let text = String::from_utf8(text).map_err(|_| format!("{name}: the source is not UTF-8"))?;
-    let translated = translate(
-        &text,
-        &Target {
-            arch: request.arch.name(),
-            wave,
-        },
-    )
-    .map_err(|e| format!("{name}: error: {e}"))?;
+    let translated = translate(&text, wave).map_err(|e| format!("{name}: error: {e}"))?;
     // The source that the object carries says it, for its checked form.
     let translated = match request.options.iter().any(|o| o == NO_STRICT_ALIASING) {
         true => format!("// {NO_STRICT_ALIASING}\n{translated}"),
@@ -114,76 +105,31 @@ pub(crate) fn compile(request: &Request) -> Result<Vec<u8>, String> {
         .iter()
         .filter(|o| o.starts_with("-std="))
         .collect();
-    build(&work, &translated, &standard, request.check)
+    build(
+        &work,
+        &translated,
+        request.arch.name(),
+        &standard,
+        request.check,
+    )
 }
 
-/// Compiles a translated source, as a code object carries it, again with checks. The result is kept on disk: programs
-/// cache code objects, and each of their processes would compile the same ones again.
-pub(crate) fn with_checks(source: &[u8]) -> Result<Vec<u8>, String> {
+/// Compiles a translated source, as a code object carries it, again with checks.
+pub(crate) fn with_checks(source: &[u8], arch: &str) -> Result<Vec<u8>, String> {
     let text = std::str::from_utf8(source).map_err(|e| e.to_string())?;
-    let kept = cache_folder().map(|folder| folder.join(format!("{:016x}.so", key(text))));
-    if let Some(object) = kept.as_ref().and_then(|path| std::fs::read(path).ok()) {
-        return Ok(object);
-    }
-    let work = Workspace::new()?;
-    let object = build(&work, text, &[], true)?;
-    if let Some(path) = kept {
-        // Without a cache everything works too, only slower.
-        let _ = store(&path, &object);
-    }
-    Ok(object)
+    build(&Workspace::new()?, text, arch, &[], true)
 }
 
-/// `$XDG_CACHE_HOME/hip-sim` or `~/.cache/hip-sim`.
-fn cache_folder() -> Option<PathBuf> {
-    let folder = |name: &str| {
-        std::env::var_os(name)
-            .filter(|v| !v.is_empty())
-            .map(PathBuf::from)
-    };
-    let base = folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache")));
-    base.map(|base| base.join("hip-sim"))
-}
-
-fn key(text: &str) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    (compiler_name(), CHECKS, text).hash(&mut hasher);
-    hasher.finish()
-}
-
-/// Writes a file that others never see half-written.
-fn store(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::create_dir_all(folder)?;
-    let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(bytes)?;
-    file.persist(path)?;
-    Ok(())
-}
-
+/// The code object of a translated source: its machine code, which [`objects`] keeps for whoever asks for the same
+/// again, linked with what differs between those who share it.
 fn build(
     work: &Workspace,
     translated: &str,
+    arch: &str,
     standard: &[&String],
     check: bool,
 ) -> Result<Vec<u8>, String> {
-    let source = work.write("translated.cpp", translated)?;
-    let unit = match check {
-        true => work.write(
-            "checked.cpp",
-            &format!("#include \"translated.cpp\"\n{CHECKS}"),
-        )?,
-        false => source.clone(),
-    };
-    // The object carries its source; the symbols are local to the object.
-    let embed = format!(
-        ".section .rodata.hip_sim,\"a\"\n.global hip_sim_source\n.hidden hip_sim_source\nhip_sim_source:\n.incbin \"{}\"\n\
-         .global hip_sim_source_end\n.hidden hip_sim_source_end\nhip_sim_source_end:\n.byte 0\n.section .note.GNU-stack,\"\"\n",
-        source.display()
-    );
-    let embed = work.write("embed.s", &embed)?;
-    let object = work.0.path().join("translated.o");
-    let library = work.0.path().join("module.so");
+    work.write(TRANSLATED, translated)?;
     let mut compile = compiler();
     compile.args([
         "-c",
@@ -224,19 +170,41 @@ fn build(
             compile.args(["--param", limit]);
         }
     }
-    run(compile.arg(&unit).arg("-o").arg(&object), work)?;
+    let kept = objects::Kept::of(&compile, check.then_some(CHECKS), translated);
+    if !kept.copy_to(&work.0.path().join(OBJECT)) {
+        let unit = match check {
+            true => {
+                let unit = format!("#include \"{TRANSLATED}\"\n{CHECKS}");
+                work.write("checked.cpp", &unit)?;
+                "checked.cpp"
+            }
+            false => TRANSLATED,
+        };
+        run(compile.args([unit, "-o", OBJECT]), work)?;
+        kept.keep(&work.0.path().join(OBJECT));
+    }
+    // The object carries its source and for which arch it is; the symbols are local to the object.
+    let embed = format!(
+        ".section .rodata.hip_sim,\"a\"\n.global hip_sim_source\n.hidden hip_sim_source\nhip_sim_source:\n\
+         .incbin \"{TRANSLATED}\"\n.global hip_sim_source_end\n.hidden hip_sim_source_end\nhip_sim_source_end:\n\
+         .byte 0\n.global hip_sim_arch\n.hidden hip_sim_arch\nhip_sim_arch:\n.asciz \"{arch}\"\n\
+         .section .note.GNU-stack,\"\"\n"
+    );
+    work.write("embed.s", &embed)?;
+    let library = work.0.path().join("module.so");
     let mut link = compiler();
     link.args(["-shared", "-Wl,-Bsymbolic", "-x", "none"])
-        .arg(&object);
-    run(link.arg(embed).arg("-o").arg(&library), work)?;
+        .args([OBJECT, "embed.s", "-o"])
+        .arg(&library);
+    run(&mut link, work)?;
     std::fs::read(&library).map_err(|e| format!("hip-sim: the linker wrote nothing: {e}"))
 }
 
-fn compiler_name() -> OsString {
+pub(super) fn compiler_name() -> OsString {
     std::env::var_os("HIP_SIM_CXX").unwrap_or_else(|| "c++".into())
 }
 
-fn compiler() -> Command {
+pub(super) fn compiler() -> Command {
     let mut command = Command::new(compiler_name());
     command.env("LC_ALL", "C");
     command

@@ -7,6 +7,7 @@
 )]
 
 pub(crate) mod compile;
+mod objects;
 mod translate;
 
 use crate::arch::Arch;

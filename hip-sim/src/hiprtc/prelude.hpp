@@ -190,7 +190,8 @@ template <class V, class T> static inline void __builtin_nontemporal_store(V val
 
 static inline unsigned long long hip_sim_wave_mask() { return hip_sim_runtime_slot->mask(hip_sim_current.thread.linear); }
 
-// Matrix instructions, as clang's builtins for the arch. There is no _Float16 or __bf16 here: both are shorts.
+// Matrix instructions, as clang's builtins for the arch, one on a line: objects.rs passes over those that a source does
+// not name. There is no _Float16 or __bf16 here: both are shorts.
 template <class A, class B, class C>
 static inline C hip_sim_matrix_multiply(hip_sim_instruction instruction, unsigned signs, const A &a, const B &b, const C &c) {
     C d;
@@ -216,12 +217,27 @@ typedef short hip_sim_i16x16 __attribute__((vector_size(32)));
     static inline C builtin(A a, A b, C c, int, int, int) {                                                        \
         return hip_sim_matrix_multiply(hip_sim_mfma_##instruction, 3, a, b, c);                                    \
     }
+// A lane brings its scales behind its elements. Formats, and which byte of a lane's word is the scale, are immediates.
+template <class A> struct hip_sim_scaled {
+    A elements;
+    int scale;
+};
+#define HIP_SIM_MFMA_SCALED(builtin, instruction, A, C)                                                            \
+    static inline C builtin(A a, A b, C c, int format_a, int format_b, int byte_a, int scale_a, int byte_b, int scale_b) { \
+        const hip_sim_scaled<A> x = {a, scale_a}, y = {b, scale_b};                                                \
+        const unsigned formats = (unsigned)(format_a | format_b << 4 | byte_a << 8 | byte_b << 12);                \
+        return hip_sim_matrix_multiply(hip_sim_mfma_##instruction, formats, x, y, c);                              \
+    }
 #define HIP_SIM_WMMA(builtin, instruction, A, C)                                                                   \
     static inline C builtin(A a, A b, C c) { return hip_sim_matrix_multiply(hip_sim_##instruction, 0, a, b, c); }
 // Sums that leave 32 bits wrap around; none of our products can reach that, so saturation (the last operand) is left out.
 #define HIP_SIM_WMMA_IU8(builtin, instruction, A, C)                                                               \
     static inline C builtin(bool sign_a, A a, bool sign_b, A b, C c, bool) {                                       \
         return hip_sim_matrix_multiply(hip_sim_##instruction, (unsigned)sign_a | (unsigned)sign_b << 1, a, b, c);  \
+    }
+#define HIP_SIM_MMA(name, instruction, signs, C)                                                                   \
+    static inline C name(hip_sim_i32x4 a, hip_sim_i32x2 b, C c) {                                                  \
+        return hip_sim_matrix_multiply(hip_sim_##instruction, signs, a, b, c);                                     \
     }
 #if defined(__gfx90a__) || defined(__gfx942__) || defined(__gfx950__) || defined(__gfx9_4_generic__)
 HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x16f16, f32_16x16x16_f16, hip_sim_i16x4, hip_sim_f32x4)
@@ -240,17 +256,7 @@ HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x32_fp8_fp8, f32_16x16x32_fp8, long,
 HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_32x32x16_fp8_fp8, f32_32x32x16_fp8, long, hip_sim_f32x16)
 #endif
 #if defined(__gfx950__)
-// A lane brings its scales behind its elements. Formats, and which byte of a lane's word is the scale, are immediates.
-struct hip_sim_scaled {
-    hip_sim_i32x8 elements;
-    int scale;
-};
-static inline hip_sim_f32x4 __builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4(hip_sim_i32x8 a, hip_sim_i32x8 b, hip_sim_f32x4 c, int format_a, int format_b,
-                                                                              int byte_a, int scale_a, int byte_b, int scale_b) {
-    const hip_sim_scaled x = {a, scale_a}, y = {b, scale_b};
-    const unsigned formats = (unsigned)(format_a | format_b << 4 | byte_a << 8 | byte_b << 12);
-    return hip_sim_matrix_multiply(hip_sim_mfma_scale_f32_16x16x128_f8f6f4, formats, x, y, c);
-}
+HIP_SIM_MFMA_SCALED(__builtin_amdgcn_mfma_scale_f32_16x16x128_f8f6f4, scale_f32_16x16x128_f8f6f4, hip_sim_i32x8, hip_sim_f32x4)
 HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x32_f16, f32_16x16x32_f16, hip_sim_i16x8, hip_sim_f32x4)
 HIP_SIM_MFMA(__builtin_amdgcn_mfma_f32_16x16x32_bf16, f32_16x16x32_bf16, hip_sim_i16x8, hip_sim_f32x4)
 HIP_SIM_MFMA(__builtin_amdgcn_mfma_i32_16x16x64_i8, i32_16x16x64_i8, hip_sim_i32x4, hip_sim_i32x4)
@@ -266,18 +272,10 @@ HIP_SIM_WMMA_IU8(__builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12, wmma12_i32_16
 HIP_SIM_WMMA(__builtin_amdgcn_wmma_f32_16x16x16_fp8_fp8_w32_gfx12, wmma12_f32_16x16x16_fp8, hip_sim_i32x2, hip_sim_f32x8)
 #elif defined(__CUDA_ARCH__)
 // nvptx's mma.sync, for which clang has no builtins of one operand each.
-static inline hip_sim_f32x4 hip_sim_mma_f16(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_f32x4 c) {
-    return hip_sim_matrix_multiply(hip_sim_m16n8k16_f32_f16, 0, a, b, c);
-}
-static inline hip_sim_f32x4 hip_sim_mma_bf16(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_f32x4 c) {
-    return hip_sim_matrix_multiply(hip_sim_m16n8k16_f32_bf16, 0, a, b, c);
-}
-static inline hip_sim_f32x4 hip_sim_mma_e4m3(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_f32x4 c) {
-    return hip_sim_matrix_multiply(hip_sim_m16n8k32_f32_e4m3, 0, a, b, c);
-}
-static inline hip_sim_i32x4 hip_sim_mma_s8(hip_sim_i32x4 a, hip_sim_i32x2 b, hip_sim_i32x4 c) {
-    return hip_sim_matrix_multiply(hip_sim_m16n8k32_s32_s8, 3, a, b, c);
-}
+HIP_SIM_MMA(hip_sim_mma_f16, m16n8k16_f32_f16, 0, hip_sim_f32x4)
+HIP_SIM_MMA(hip_sim_mma_bf16, m16n8k16_f32_bf16, 0, hip_sim_f32x4)
+HIP_SIM_MMA(hip_sim_mma_e4m3, m16n8k32_f32_e4m3, 0, hip_sim_f32x4)
+HIP_SIM_MMA(hip_sim_mma_s8, m16n8k32_s32_s8, 3, hip_sim_i32x4)
 #endif
 
 // The first access of a thread to an object's thread-local variables goes through _dl_tlsdesc_dynamic, which spoils

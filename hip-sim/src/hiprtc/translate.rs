@@ -34,12 +34,6 @@ struct Kernel<'a> {
     bounds: &'a str,
 }
 
-/// What the table of the object says about it.
-pub(crate) struct Target<'a> {
-    pub arch: &'a str,
-    pub wave: u32,
-}
-
 /// Splits C++ text into tokens; line markers of the preprocessor and white space fall away.
 fn tokenize(text: &str) -> Vec<Token<'_>> {
     let bytes = text.as_bytes();
@@ -137,7 +131,7 @@ fn after_brackets(tokens: &[Token], open: usize) -> usize {
 }
 
 /// Translates preprocessed text into a C++ translation unit that exports the module table.
-pub(crate) fn translate(text: &str, target: &Target) -> Result<String, String> {
+pub(crate) fn translate(text: &str, wave: u32) -> Result<String, String> {
     let tokens = tokenize(text);
     let mut edits: Vec<(usize, usize, String)> = Vec::new();
     let mut kernels: Vec<Kernel> = Vec::new();
@@ -187,7 +181,7 @@ pub(crate) fn translate(text: &str, target: &Target) -> Result<String, String> {
         at = end;
     }
     out.push_str(&text[at..]);
-    table(&mut out, &kernels, target);
+    table(&mut out, &kernels, wave);
     Ok(out)
 }
 
@@ -310,8 +304,7 @@ fn shared(
 }
 
 /// Appends the kernel table and the module's description.
-fn table(out: &mut String, kernels: &[Kernel], target: &Target) {
-    let Target { arch, wave } = target;
+fn table(out: &mut String, kernels: &[Kernel], wave: u32) {
     out.push_str("\n#line 1 \"hip-sim's table of kernels\"\nstatic const hip_sim_kernel hip_sim_table[] = {\n");
     for Kernel { name, bounds } in kernels {
         let entry = format!("hip_sim_entry<&{PREFIX}{name}>");
@@ -324,9 +317,9 @@ fn table(out: &mut String, kernels: &[Kernel], target: &Target) {
     let _ = write!(
         out,
         "    {{}},\n}};\n\
-         extern \"C\" const char hip_sim_source[], hip_sim_source_end[];\n\
+         extern \"C\" __attribute__((visibility(\"hidden\"))) const char hip_sim_source[], hip_sim_source_end[], hip_sim_arch[];\n\
          extern \"C\" __attribute__((visibility(\"default\"))) const hip_sim_module_info hip_sim_module = {{\n    \
-         {{'H', 'I', 'P', 'S', 'I', 'M', 0, 0}}, {ABI_VERSION}, {wave}, HIP_SIM_CHECKED, {}, \"{arch}\",\n    \
+         {{'H', 'I', 'P', 'S', 'I', 'M', 0, 0}}, {ABI_VERSION}, {wave}, HIP_SIM_CHECKED, {}, hip_sim_arch,\n    \
          hip_sim_table, hip_sim_source, hip_sim_source_end, &hip_sim_runtime_slot,\n}};\n",
         kernels.len()
     );
@@ -334,19 +327,16 @@ fn table(out: &mut String, kernels: &[Kernel], target: &Target) {
 
 #[cfg(test)]
 mod tests {
-    use super::{translate, Target};
+    use super::translate;
 
-    const TARGET: Target = Target {
-        arch: "gfx1100",
-        wave: 32,
-    };
+    const WAVE: u32 = 32;
 
     #[test]
     fn kernels_get_entries() {
         let text = "# 1 \"a\"\nextern \"C\" __hip_sim_global__ void __hip_sim_launch_bounds__(256, 2) add(float *x) { }\n\
                     __hip_sim_global__ void declared(int);\n\
                     template <class T> __hip_sim_global__ void generic(T x) { }\n";
-        let out = translate(text, &TARGET).unwrap();
+        let out = translate(text, WAVE).unwrap();
         assert!(
             out.contains("\nstatic void  hip_sim_kernel_add(float *x)"),
             "{out}"
@@ -359,7 +349,7 @@ mod tests {
     fn shared_memory_static_and_dynamic() {
         let text = "void f() { __hip_sim_shared__ float tile[32][33]; extern __hip_sim_shared__ __attribute__((aligned(16))) unsigned char raw[]; }\n\
                     extern \"C\" { extern __hip_sim_shared__ ns::T outer[]; }\n";
-        let out = translate(text, &TARGET).unwrap();
+        let out = translate(text, WAVE).unwrap();
         assert!(
             out.contains("static thread_local float tile[32][33];"),
             "{out}"
@@ -377,6 +367,6 @@ mod tests {
     #[test]
     fn markers_in_strings_are_left_alone() {
         let text = "const char *s = \"__hip_sim_global__ {\", c = '{'; int n = 1'000;\nconst char *r = R\"x(__hip_sim_shared__ \")x\";";
-        assert!(translate(text, &TARGET).unwrap().starts_with(text));
+        assert!(translate(text, WAVE).unwrap().starts_with(text));
     }
 }
