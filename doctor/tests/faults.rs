@@ -34,7 +34,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     ("copy:d2d", "copies", "copies.d2d"),
     ("copy:h2d", "overlap", "overlap.copy"),
     ("vram:3M", "memory", "memory.pattern"),
-    ("kernel:doctor_work", "overlap", "overlap.compute"),
+    ("kernel:pattern_work", "overlap", "overlap.compute"),
     ("abort:5", "memory", "memory.died"),
     ("blas-abort", "speed", "speed.died"),
 ];
