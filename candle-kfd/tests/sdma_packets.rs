@@ -130,7 +130,11 @@ fn a_poll_has_mask_and_comparison() {
 #[test]
 fn atomics_timestamps_and_traps() {
     let mut packets = packets("gfx1030");
-    packets.add(FROM, -1).timestamp(TO).trap(0xf000_0123);
+    packets
+        .add(FROM, -1)
+        .timestamp(TO)
+        .trap(0xf000_0123)
+        .barrier();
     let all: Vec<&[u32]> = packets.iter().collect();
     let atomic: &[u32] = &[
         0x5e00_000a,
@@ -142,7 +146,10 @@ fn atomics_timestamps_and_traps() {
         0,
         0,
     ];
-    assert_eq!(all, [atomic, &[0x20d, 0x8000_0100, 0x41], &[6, 0x123]]);
+    assert_eq!(
+        all,
+        [atomic, &[0x20d, 0x8000_0100, 0x41], &[6, 0x123], &[0]]
+    );
 }
 
 /// ROCr's `hdp_flush_cmd` and `BuildGCRCommand`: controls `0xc3c0` before, `0x8040` after, in the upper half of the third

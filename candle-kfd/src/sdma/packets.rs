@@ -16,6 +16,7 @@ pub const TIMESTAMP_ALIGNMENT: u64 = 32;
 
 /// `SDMA_OP_…`.
 mod op {
+    pub const NOP: u32 = 0;
     pub const COPY: u32 = 1;
     pub const FENCE: u32 = 5;
     pub const TRAP: u32 = 6;
@@ -212,6 +213,12 @@ impl Packets {
     /// Interrupts the host for an event, which has the lower 28 bits of the word.
     pub fn trap(&mut self, event: u32) -> &mut Self {
         self.push([op::TRAP, event & 0x0fff_ffff])
+    }
+
+    /// Has what follows wait for the copies and fills before it: an engine may have several under way at once. Mesa's
+    /// `ac_emit_sdma_nop`: a packet without effect does that. Polls, fences and timestamps need none.
+    pub fn barrier(&mut self) -> &mut Self {
+        self.push([op::NOP])
     }
 
     /// Before what is read: host writes to device memory arrive, and stale lines of caches are dropped.
