@@ -1,136 +1,13 @@
 //! The mock's driver by its requests alone: what the kernel refuses, it refuses.
 
+mod raw;
+
 use candle_kfd::driver::{Driver, Errno, MappedFile};
 use candle_kfd::mock::{GpuSetup, Mock, Setup, REQUESTS};
 use candle_kfd::uapi::*;
-use candle_kfd::Error;
+use raw::{ask, Opened, Reserved, KEEP};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
-
-/// Makes a request, and returns what the driver made of it.
-fn ask<R: Request>(mock: &Arc<Mock>, mut request: R) -> Result<R, i32> {
-    let driver: &dyn Driver = &**mock;
-    // SAFETY: addresses in these tests' requests are those of live arrays, or null.
-    match unsafe { driver.request(&mut request) } {
-        Ok(()) => Ok(request),
-        Err(Error::Ioctl {
-            errno: Errno(errno),
-            ..
-        }) => Err(errno),
-        Err(other) => panic!("{other}"),
-    }
-}
-
-/// A GPU of the mock with addresses for this process.
-struct Opened {
-    mock: Arc<Mock>,
-    id: u32,
-    render: OwnedFd,
-}
-
-const KEEP: u32 = flags::WRITABLE | flags::NO_SUBSTITUTE;
-
-impl Opened {
-    fn new(mock: &Arc<Mock>, index: u32) -> Self {
-        let mut apertures = [DeviceApertures::default(); 8];
-        let request = GetProcessAperturesNew {
-            kfd_process_device_apertures_ptr: apertures.as_mut_ptr() as u64,
-            num_of_nodes: 8,
-            pad: 0,
-        };
-        assert!(ask(mock, request).unwrap().num_of_nodes > index);
-        let id = apertures[index as usize].gpu_id;
-        let render = mock.open_render(128 + index).unwrap();
-        let drm_fd = render.as_raw_fd() as u32;
-        ask(mock, AcquireVm { drm_fd, gpu_id: id }).unwrap();
-        Opened {
-            mock: Arc::clone(mock),
-            id,
-            render,
-        }
-    }
-
-    fn alloc(&self, va_addr: u64, size: u64, flags: u32) -> Result<AllocMemoryOfGpu, i32> {
-        ask(
-            &self.mock,
-            AllocMemoryOfGpu {
-                va_addr,
-                size,
-                gpu_id: self.id,
-                flags,
-                ..Default::default()
-            },
-        )
-    }
-
-    fn map(&self, handle: u64, gpus: &[u32]) -> Result<MapMemoryToGpu, i32> {
-        ask(
-            &self.mock,
-            MapMemoryToGpu {
-                handle,
-                device_ids_array_ptr: gpus.as_ptr() as u64,
-                n_devices: gpus.len() as u32,
-                n_success: 0,
-            },
-        )
-    }
-
-    fn unmap(&self, handle: u64, gpus: &[u32]) -> Result<UnmapMemoryFromGpu, i32> {
-        ask(
-            &self.mock,
-            UnmapMemoryFromGpu {
-                handle,
-                device_ids_array_ptr: gpus.as_ptr() as u64,
-                n_devices: gpus.len() as u32,
-                n_success: 0,
-            },
-        )
-    }
-
-    fn free(&self, handle: u64) -> Result<FreeMemoryOfGpu, i32> {
-        ask(&self.mock, FreeMemoryOfGpu { handle })
-    }
-
-    fn available(&self) -> u64 {
-        ask(
-            &self.mock,
-            GetAvailableMemory {
-                gpu_id: self.id,
-                ..Default::default()
-            },
-        )
-        .unwrap()
-        .available
-    }
-}
-
-/// Addresses that a test may map memory at.
-struct Reserved(usize, usize);
-
-impl Reserved {
-    fn new(bytes: usize) -> Self {
-        // SAFETY: a new mapping at an address that the kernel chooses.
-        let at = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_NONE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        assert_ne!(at, libc::MAP_FAILED);
-        Reserved(at as usize, bytes)
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        // SAFETY: the reservation is this one's.
-        unsafe { libc::munmap(self.0 as *mut _, self.1) };
-    }
-}
 
 #[test]
 fn memory_is_checked_as_the_kernel_checks_it() {

@@ -26,7 +26,7 @@ pub(super) struct Events {
     slots: u64,
     waiters: BTreeMap<u64, Waiter>,
     next_waiter: u64,
-    /// Interrupts that are lost from now on.
+    /// How many of the next interrupts are lost.
     pub lose: usize,
 }
 

@@ -14,8 +14,11 @@
 
 mod clock;
 mod events;
+mod injected;
 mod model;
+mod object;
 mod pages;
+mod processor;
 mod requests;
 mod setup;
 mod space;
@@ -24,12 +27,15 @@ mod sysfs;
 mod user;
 
 use crate::driver::{Driver, Errno, MappedFile};
-use crate::uapi::Request;
+use crate::uapi::{HwExceptionData, Request};
+pub use object::{object, MockKernel};
+pub use processor::{MockLaunch, View};
 pub use setup::{GpuSetup, Setup};
 pub use space::{Fault, Reason};
 use state::{Shared, State};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Opening a render node, where [`Mock::fail`] wants the name of a request.
@@ -113,6 +119,63 @@ impl Mock {
         self.state().left()
     }
 
+    /// Runs a closure where a kernel of this name is launched: once for all blocks. A fault that it returns is one of
+    /// the GPU's. Kernels without a closure are illegal instructions.
+    pub fn kernel(
+        &self,
+        name: &str,
+        body: impl Fn(&MockLaunch) -> Result<(), Fault> + Send + Sync + 'static,
+    ) {
+        self.shared.kernels.insert(name, body);
+    }
+
+    /// What queues did that hardware would let pass, or hang from without a word; tests that are not about it want none.
+    pub fn complaints(&self) -> Vec<String> {
+        self.state().complaints.clone()
+    }
+
+    /// Memory as a GPU reaches it.
+    pub fn memory(&self, gpu: usize) -> View {
+        View::new(Arc::clone(&self.shared), gpu)
+    }
+
+    /// Loses the next interrupts, so that nobody wakes from them.
+    pub fn lose_interrupts(&self, count: usize) {
+        self.state().events.lose = count;
+    }
+
+    /// Takes no doorbell any more, or does again.
+    pub fn ignore_doorbells(&self, ignored: bool) {
+        self.shared.injected.set_deaf(ignored);
+    }
+
+    /// Executes so many more packets of all queues; those that come then are never done.
+    pub fn stall_after(&self, packets: usize) {
+        *lock(&self.shared.injected.packets) = Some(packets);
+    }
+
+    /// Copies a byte wrongly: that at an offset (modulo the copy's length) of the `nth` packet of SDMA that copies from
+    /// now on, 0 being the next.
+    pub fn spoil_copy(&self, nth: usize, offset: u64) {
+        *lock(&self.shared.injected.copies) = Some((nth, offset));
+    }
+
+    /// Resets a GPU: its queues execute nothing any more, and its memory is lost.
+    pub fn reset(&self, gpu: usize) {
+        self.shared.injected.lost[gpu].store(true, Ordering::SeqCst);
+        let mut state = self.state();
+        let gpu_id = state.gpus[gpu].described.gpu_id;
+        state.events.hardware_exception(HwExceptionData {
+            // The whole GPU, because it hung.
+            reset_type: 0,
+            reset_cause: 0,
+            memory_lost: 1,
+            gpu_id,
+        });
+        drop(state);
+        self.shared.woken.notify_all();
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.shared.state)
     }
@@ -120,6 +183,13 @@ impl Mock {
     /// Counts a call, and refuses it if that was asked for.
     fn admit(&self, request: &'static str) -> Result<(), Errno> {
         self.state().admit(request)
+    }
+}
+
+impl Drop for Mock {
+    fn drop(&mut self) {
+        let queues = std::mem::take(&mut self.state().queues);
+        queues.into_values().for_each(processor::Queue::end);
     }
 }
 

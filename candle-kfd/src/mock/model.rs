@@ -107,8 +107,9 @@ impl Model {
         })
     }
 
-    /// Sizes of what a queue hands to the driver.
-    pub fn areas(&self) -> Areas {
+    /// Sizes of what a queue hands to the driver. The first kernels that compared them (`first`) counted too few vector
+    /// registers for gfx1151.
+    pub fn areas(&self, first: bool) -> Areas {
         const PAGE: u32 = super::pages::PAGE as u32;
         let version = self.gfx_target_version;
         let units = self.simd_count / self.simd_per_cu / self.num_xcc;
@@ -119,7 +120,8 @@ impl Model {
         };
         let vector_registers = match version {
             90_402 | 90_010 | 90_008 | 90_500 => 0x80000,
-            110_000 | 110_001 | 120_000 | 120_001 => 0x60000,
+            110_501 if first => 0x40000,
+            110_000 | 110_001 | 110_501 | 120_000 | 120_001 => 0x60000,
             _ => 0x40000,
         };
         let lds = if version == 90_500 {
@@ -170,7 +172,7 @@ mod tests {
     /// Sizes that libhsakmt computes for these cards, too (`queues.c`).
     #[test]
     fn areas_are_those_of_the_driver() {
-        let areas = |arch| Model::of(arch).unwrap().areas();
+        let areas = |arch| Model::of(arch).unwrap().areas(false);
         // 48 work group processors of two compute units: 96 of 32 waves.
         assert_eq!(
             areas("gfx1100"),

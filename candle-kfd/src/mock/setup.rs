@@ -15,6 +15,9 @@ pub struct Setup {
     pub linked: bool,
     /// Whether the driver says in sysfs how much of a queue is saved, as newer ones do.
     pub tells_areas: bool,
+    /// Whether what a queue saves must be exactly as large as the driver computes, as kernels from 6.11 on wanted it
+    /// until they let it be larger.
+    pub exact_areas: bool,
 }
 
 /// What one GPU is like.
@@ -50,6 +53,7 @@ impl Setup {
             version: (1, 17),
             linked: true,
             tells_areas: false,
+            exact_areas: false,
         }
     }
 
@@ -72,6 +76,7 @@ impl Setup {
                 large_bar: gpu.large_bar,
                 display: gpu.display,
                 tells_areas: self.tells_areas,
+                exact_areas: self.exact_areas,
                 model,
             })
         };

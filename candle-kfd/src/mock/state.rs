@@ -1,7 +1,9 @@
 //! What the driver knows: of each GPU its memory and addresses, and the process' events.
 
 use super::events::Events;
+use super::injected::Injected;
 use super::pages::{Pages, PAGE};
+use super::processor::{Dialect, Kernels, Queue};
 use super::setup::Setup;
 use super::space::{Backing, Space};
 use super::sysfs::Described;
@@ -36,6 +38,10 @@ pub(super) struct Shared {
     /// Events.
     pub woken: Condvar,
     pub user: User,
+    pub injected: Injected,
+    pub kernels: Kernels,
+    /// The copy engines' packets of each GPU.
+    pub dialects: Vec<Dialect>,
 }
 
 /// The driver's state.
@@ -46,10 +52,13 @@ pub(super) struct State {
     /// Open render nodes, by device and number of the file: of which GPU.
     pub renders: HashMap<(u64, u64), usize>,
     pub events: Events,
+    pub queues: BTreeMap<u32, Queue>,
     pub runtime_enabled: bool,
     pub calls: HashMap<&'static str, usize>,
     /// Requests to refuse: which, after how many more calls, and why.
     pub refusals: Vec<(&'static str, usize, i32)>,
+    /// What hardware would let pass, or hang from without a word.
+    pub complaints: Vec<String>,
 }
 
 /// A GPU's state.
@@ -107,7 +116,13 @@ impl Shared {
                 doorbells: Arc::new(Pages::new(DOORBELL_BYTES)?),
             })
         };
+        let dialects = (described.iter())
+            .map(|gpu: &Described| Dialect::of(gpu.model.gfx_target_version))
+            .collect();
         Ok(Shared {
+            injected: Injected::new(described.len()),
+            kernels: Kernels::default(),
+            dialects,
             state: Mutex::new(State {
                 setup,
                 gpus: described
@@ -116,6 +131,8 @@ impl Shared {
                     .collect::<Result<_, Errno>>()?,
                 renders: HashMap::new(),
                 events: Events::default(),
+                queues: BTreeMap::new(),
+                complaints: Vec::new(),
                 runtime_enabled: false,
                 calls: HashMap::new(),
                 refusals: Vec::new(),
@@ -194,7 +211,7 @@ impl State {
     }
 
     /// What an offset of `/dev/kfd` maps: doorbells of a GPU, or the page of events.
-    pub fn map_kfd(&self, offset: u64, bytes: u64) -> Result<(Arc<Pages>, u64), Errno> {
+    pub fn map_kfd(&mut self, offset: u64, bytes: u64) -> Result<(Arc<Pages>, u64), Errno> {
         match offset >> MMAP_TYPE_SHIFT {
             MMAP_DOORBELL => {
                 let gpu_id = (offset >> MMAP_GPU_SHIFT & 0xffff) as u32;
@@ -206,11 +223,12 @@ impl State {
                 Ok((Arc::clone(&gpu.doorbells), 0))
             }
             MMAP_EVENTS => {
-                let page = self.events.page().ok_or(Errno(libc::EINVAL))?;
+                let page = self.events.page().cloned().ok_or(Errno(libc::EINVAL))?;
                 if bytes > page.bytes() {
                     return Err(Errno(libc::EINVAL));
                 }
-                Ok((Arc::clone(page), 0))
+                self.events.page_mapped(bytes);
+                Ok((page, 0))
             }
             // `kfd_mmap`.
             _ => Err(Errno(libc::EFAULT)),
@@ -263,7 +281,7 @@ impl State {
                 .map(|gpu| gpu.space.count(|mapping| Some(mapping.handle) != page))
                 .sum(),
             events: self.events.len(),
-            queues: 0,
+            queues: self.queues.len(),
         }
     }
 }

@@ -58,6 +58,8 @@ pub(super) struct Described {
     pub display: bool,
     /// Whether sizes of what a queue saves are told.
     pub tells_areas: bool,
+    /// Whether these are the sizes of the first kernels that compared them.
+    pub exact_areas: bool,
 }
 
 /// A GPU's render node, by its place among the GPUs.
@@ -117,7 +119,7 @@ fn node(
         .filter(|&peer| linked && peer != index)
         .collect();
     let xgmi = linked && gpus.len() > 1 && model.num_sdma_xgmi_engines > 0;
-    let areas = model.areas();
+    let areas = model.areas(gpu.exact_areas);
     let mut lines = vec![
         ("cpu_cores_count", 0),
         ("simd_count", model.simd_count.into()),

@@ -9,12 +9,13 @@ use crate::uapi::{
     event_type, flags, wait_result, CreateEvent, DestroyEvent, EventData, ResetEvent, SetEvent,
     WaitEvents,
 };
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A timeout that is none (`KFD_EVENT_TIMEOUT_INFINITE`).
 const INFINITE: u32 = u32::MAX;
 
-pub(super) fn create(shared: &Shared, request: &mut CreateEvent) -> Result<(), Errno> {
+pub(super) fn create(shared: &Arc<Shared>, request: &mut CreateEvent) -> Result<(), Errno> {
     let mut state = lock(&shared.state);
     if request.event_page_offset != 0 {
         let handle = request.event_page_offset;
@@ -43,23 +44,23 @@ pub(super) fn create(shared: &Shared, request: &mut CreateEvent) -> Result<(), E
     Ok(())
 }
 
-pub(super) fn destroy(shared: &Shared, request: &mut DestroyEvent) -> Result<(), Errno> {
+pub(super) fn destroy(shared: &Arc<Shared>, request: &mut DestroyEvent) -> Result<(), Errno> {
     let outcome = lock(&shared.state).events.destroy(request.event_id);
     shared.woken.notify_all();
     outcome
 }
 
-pub(super) fn set(shared: &Shared, request: &mut SetEvent) -> Result<(), Errno> {
+pub(super) fn set(shared: &Arc<Shared>, request: &mut SetEvent) -> Result<(), Errno> {
     let outcome = lock(&shared.state).events.set(request.event_id);
     shared.woken.notify_all();
     outcome
 }
 
-pub(super) fn reset(shared: &Shared, request: &mut ResetEvent) -> Result<(), Errno> {
+pub(super) fn reset(shared: &Arc<Shared>, request: &mut ResetEvent) -> Result<(), Errno> {
     lock(&shared.state).events.reset(request.event_id)
 }
 
-pub(super) fn wait(shared: &Shared, request: &mut WaitEvents) -> Result<(), Errno> {
+pub(super) fn wait(shared: &Arc<Shared>, request: &mut WaitEvents) -> Result<(), Errno> {
     request.wait_result = wait_result::FAIL;
     let mut data: Vec<EventData> = shared
         .user

@@ -19,7 +19,7 @@ fn invalid<T>() -> Result<T, Errno> {
     Err(Errno(libc::EINVAL))
 }
 
-pub(super) fn alloc(shared: &Shared, request: &mut AllocMemoryOfGpu) -> Result<(), Errno> {
+pub(super) fn alloc(shared: &Arc<Shared>, request: &mut AllocMemoryOfGpu) -> Result<(), Errno> {
     let mut state = lock(&shared.state);
     if request.size == 0 {
         return invalid();
@@ -88,7 +88,7 @@ fn vram_bytes(block: &Block) -> u64 {
     block.memory_bytes().next_multiple_of(VRAM_STEP)
 }
 
-pub(super) fn free(shared: &Shared, request: &mut FreeMemoryOfGpu) -> Result<(), Errno> {
+pub(super) fn free(shared: &Arc<Shared>, request: &mut FreeMemoryOfGpu) -> Result<(), Errno> {
     let mut state = lock(&shared.state);
     let (index, number) = state.block(request.handle, libc::EINVAL)?;
     // The page of events stays as long as the process.
@@ -113,7 +113,7 @@ fn gpus(shared: &Shared, array: u64, count: u32, done: u32) -> Result<Vec<u32>, 
     shared.user.array(array, count as usize)
 }
 
-pub(super) fn map(shared: &Shared, request: &mut MapMemoryToGpu) -> Result<(), Errno> {
+pub(super) fn map(shared: &Arc<Shared>, request: &mut MapMemoryToGpu) -> Result<(), Errno> {
     let ids = gpus(
         shared,
         request.device_ids_array_ptr,
@@ -174,7 +174,7 @@ fn is_user(block: &Block) -> bool {
     block.flags & flags::USERPTR != 0
 }
 
-pub(super) fn unmap(shared: &Shared, request: &mut UnmapMemoryFromGpu) -> Result<(), Errno> {
+pub(super) fn unmap(shared: &Arc<Shared>, request: &mut UnmapMemoryFromGpu) -> Result<(), Errno> {
     let ids = gpus(
         shared,
         request.device_ids_array_ptr,
@@ -198,7 +198,10 @@ pub(super) fn unmap(shared: &Shared, request: &mut UnmapMemoryFromGpu) -> Result
     Ok(())
 }
 
-pub(super) fn available(shared: &Shared, request: &mut GetAvailableMemory) -> Result<(), Errno> {
+pub(super) fn available(
+    shared: &Arc<Shared>,
+    request: &mut GetAvailableMemory,
+) -> Result<(), Errno> {
     let state = lock(&shared.state);
     let gpu = &state.gpus[state.gpu(request.gpu_id)?];
     request.available = (gpu.described.vram - gpu.vram_used) / VRAM_STEP * VRAM_STEP;

@@ -3,11 +3,13 @@
 mod event;
 mod memory;
 mod process;
+mod queue;
 
 use super::lock;
 use super::state::Shared;
 use crate::driver::Errno;
 use crate::uapi::{self, Request};
+use std::sync::Arc;
 
 /// The number of a request among others, without direction and size.
 const fn command(number: u32) -> u32 {
@@ -17,9 +19,9 @@ const fn command(number: u32) -> u32 {
 /// Answers a request whose structure may be shorter or longer than the one known here: `kfd_ioctl` copies what both
 /// have.
 fn answer<R: Request>(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     argument: &mut [u8],
-    how: impl FnOnce(&Shared, &mut R) -> Result<(), Errno>,
+    how: impl FnOnce(&Arc<Shared>, &mut R) -> Result<(), Errno>,
 ) -> Result<(), Errno> {
     lock(&shared.state).admit(R::NAME)?;
     let mut request = R::zeroed();
@@ -34,7 +36,11 @@ fn answer<R: Request>(
 }
 
 /// Answers a request.
-pub(super) fn dispatch(shared: &Shared, number: u32, argument: &mut [u8]) -> Result<(), Errno> {
+pub(super) fn dispatch(
+    shared: &Arc<Shared>,
+    number: u32,
+    argument: &mut [u8],
+) -> Result<(), Errno> {
     let minor = lock(&shared.state).setup.version.1;
     macro_rules! answers {
         ($($request:ident since $since:literal by $how:path),* $(,)?) => {
@@ -63,6 +69,9 @@ pub(super) fn dispatch(shared: &Shared, number: u32, argument: &mut [u8]) -> Res
         MapMemoryToGpu since 0 by memory::map,
         UnmapMemoryFromGpu since 0 by memory::unmap,
         GetAvailableMemory since 9 by memory::available,
+        CreateQueue since 0 by queue::create,
+        DestroyQueue since 0 by queue::destroy,
+        UpdateQueue since 0 by queue::update,
         CreateEvent since 0 by event::create,
         DestroyEvent since 0 by event::destroy,
         SetEvent since 0 by event::set,

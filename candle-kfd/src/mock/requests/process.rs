@@ -8,15 +8,16 @@ use crate::uapi::{
     RuntimeEnable, SetMemoryPolicy, SetScratchBackingVa, SetTrapHandler,
     RUNTIME_ENABLE_MODE_ENABLE,
 };
+use std::sync::Arc;
 
-pub(super) fn get_version(shared: &Shared, request: &mut GetVersion) -> Result<(), Errno> {
+pub(super) fn get_version(shared: &Arc<Shared>, request: &mut GetVersion) -> Result<(), Errno> {
     let (major, minor) = lock(&shared.state).setup.version;
     (request.major_version, request.minor_version) = (major, minor);
     Ok(())
 }
 
 pub(super) fn get_clock_counters(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     request: &mut GetClockCounters,
 ) -> Result<(), Errno> {
     let known = lock(&shared.state).gpu(request.gpu_id).is_ok();
@@ -30,7 +31,7 @@ pub(super) fn get_clock_counters(
 }
 
 pub(super) fn get_process_apertures(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     request: &mut GetProcessAperturesNew,
 ) -> Result<(), Errno> {
     let apertures: Vec<DeviceApertures> = (lock(&shared.state).gpus.iter())
@@ -57,7 +58,7 @@ pub(super) fn get_process_apertures(
         .write(to, bytemuck::cast_slice(&apertures[..count]))
 }
 
-pub(super) fn acquire_vm(shared: &Shared, request: &mut AcquireVm) -> Result<(), Errno> {
+pub(super) fn acquire_vm(shared: &Arc<Shared>, request: &mut AcquireVm) -> Result<(), Errno> {
     let mut state = lock(&shared.state);
     let index = state.gpu(request.gpu_id)?;
     let descriptor = i32::try_from(request.drm_fd).map_err(|_| Errno(libc::EINVAL))?;
@@ -77,7 +78,7 @@ pub(super) fn acquire_vm(shared: &Shared, request: &mut AcquireVm) -> Result<(),
 }
 
 pub(super) fn set_scratch_backing(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     request: &mut SetScratchBackingVa,
 ) -> Result<(), Errno> {
     lock(&shared.state)
@@ -85,14 +86,17 @@ pub(super) fn set_scratch_backing(
         .map(drop)
 }
 
-pub(super) fn set_trap_handler(shared: &Shared, request: &mut SetTrapHandler) -> Result<(), Errno> {
+pub(super) fn set_trap_handler(
+    shared: &Arc<Shared>,
+    request: &mut SetTrapHandler,
+) -> Result<(), Errno> {
     lock(&shared.state)
         .bound(request.gpu_id, libc::ESRCH)
         .map(drop)
 }
 
 pub(super) fn set_memory_policy(
-    shared: &Shared,
+    shared: &Arc<Shared>,
     request: &mut SetMemoryPolicy,
 ) -> Result<(), Errno> {
     // Coherent and not coherent.
@@ -104,7 +108,10 @@ pub(super) fn set_memory_policy(
         .map(drop)
 }
 
-pub(super) fn runtime_enable(shared: &Shared, request: &mut RuntimeEnable) -> Result<(), Errno> {
+pub(super) fn runtime_enable(
+    shared: &Arc<Shared>,
+    request: &mut RuntimeEnable,
+) -> Result<(), Errno> {
     let state: &mut state::State = &mut lock(&shared.state);
     let enable = request.mode_mask & RUNTIME_ENABLE_MODE_ENABLE != 0;
     if enable && state.runtime_enabled {
