@@ -1,13 +1,14 @@
 //! The text towers of CLIP and OpenCLIP.
 
 use super::attention::attention;
-use super::config::{check_heads, within};
+use super::config::{check_heads, tower_of, within, Others};
 use super::layers::{layer_norm, linear};
 use crate::models::layers::Linear;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor};
 use candle_nn::LayerNorm;
 use serde::Deserialize;
+use serde_json::Value;
 
 /// The activation of the feed-forward layers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -47,6 +48,12 @@ pub struct ClipConfig {
     /// Width of the pooled text where the tower ends in a projection.
     #[serde(default)]
     pub projection_dim: Option<usize>,
+    /// The token that ends a text, at which the pooled one is read.
+    #[serde(default)]
+    pub eos_token_id: Option<u32>,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 fn positions() -> usize {
@@ -62,11 +69,23 @@ fn eps() -> f64 {
 }
 
 impl ClipConfig {
+    /// Reads and checks a `config.json`, of which `text_config` counts where there is one.
+    ///
+    /// # Errors
+    /// Names the first setting that makes no sense or is not known.
+    pub fn from_json(json: Value) -> std::result::Result<Self, String> {
+        let config: Self =
+            serde_json::from_value(tower_of(json, "text_config")).map_err(|e| e.to_string())?;
+        config.check()?;
+        Ok(config)
+    }
+
     /// Whether the sizes make sense.
     ///
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        self.others.refuse_of_transformers(&[])?;
         within(
             &[
                 ("vocab_size", self.vocab_size),
@@ -79,6 +98,21 @@ impl ClipConfig {
             1 << 20,
         )?;
         check_heads(self.hidden_size, self.num_attention_heads)
+    }
+
+    /// Whether texts that the tokenizer ends with the token `end` end where the tower looks for it.
+    ///
+    /// # Errors
+    /// If the file names another one.
+    pub fn check_end(&self, end: u32) -> std::result::Result<(), String> {
+        match self.eos_token_id {
+            // The first published files have a 2 that was wrong: transformers takes the last token of the table then.
+            None | Some(2) => Ok(()),
+            Some(said) if said == end => Ok(()),
+            Some(said) => Err(format!(
+                "eos_token_id is {said}, but the tokenizer ends texts with token {end}"
+            )),
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! CLIP's view of pictures.
 
 use super::clip::{Activation, ClipConfig, Layer};
-use super::config::{check_heads, check_patches, within};
+use super::config::{check_heads, check_patches, tower_of, within, Others};
 use super::layers::{conv, layer_norm, linear, pixels_as_rows, Linear};
 use super::VarBuilder;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Conv2d, LayerNorm};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// `config.json` of a `CLIPVisionModel` or `CLIPVisionModelWithProjection`.
 #[derive(Debug, Clone, Deserialize)]
@@ -31,6 +32,9 @@ pub struct ClipVisionConfig {
     /// Width of the projection, where there is one.
     pub projection_dim: usize,
     pub(crate) num_channels: usize,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 impl Default for ClipVisionConfig {
@@ -46,16 +50,29 @@ impl Default for ClipVisionConfig {
             layer_norm_eps: 1e-5,
             projection_dim: 512,
             num_channels: 3,
+            others: Others::default(),
         }
     }
 }
 
 impl ClipVisionConfig {
+    /// Reads and checks a `config.json`, of which `vision_config` counts where there is one.
+    ///
+    /// # Errors
+    /// Names the first setting that makes no sense or is not known.
+    pub fn from_json(json: Value) -> std::result::Result<Self, String> {
+        let config: Self =
+            serde_json::from_value(tower_of(json, "vision_config")).map_err(|e| e.to_string())?;
+        config.check()?;
+        Ok(config)
+    }
+
     /// Whether the sizes make sense.
     ///
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        self.others.refuse_of_transformers(&[])?;
         within(
             &[
                 ("hidden_size", self.hidden_size),
@@ -85,6 +102,8 @@ impl ClipVisionConfig {
             hidden_act: self.hidden_act,
             layer_norm_eps: self.layer_norm_eps,
             projection_dim: None,
+            eos_token_id: None,
+            others: Others::default(),
         }
     }
 }

@@ -1,6 +1,8 @@
 //! Shapes in which configuration files write values.
 
 use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::fmt;
 
 /// One value for all blocks, or one per block.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -87,23 +89,144 @@ pub fn check_axes<const N: usize>(axes: &[usize], attention_head_dim: usize) -> 
     }
 }
 
-/// Refuses settings that are not known, but for those that are switched off (null or false), notes of the library
-/// (`_class_name` and such), and `harmless` ones.
-///
-/// # Errors
-/// Names the first.
-pub fn refuse_others(
-    others: &serde_json::Map<String, serde_json::Value>,
-    harmless: &[&str],
-) -> Result<(), String> {
-    let unknown = others.iter().find(|(name, value)| {
-        let off = value.is_null() || value.as_bool() == Some(false);
-        !off && !name.starts_with('_') && !harmless.contains(&name.as_str())
-    });
-    match unknown {
-        None => Ok(()),
-        Some((name, value)) => Err(format!(
-            "the setting {name} ({value}) in config.json is not known"
-        )),
+/// Settings of a configuration that no field has: each is known to be without effect, or refused by name.
+#[derive(Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct Others(Map<String, Value>);
+
+impl fmt::Debug for Others {
+    /// Nothing of them: configurations that are followed alike look alike.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Others")
+    }
+}
+
+impl From<Map<String, Value>> for Others {
+    fn from(settings: Map<String, Value>) -> Self {
+        Self(settings)
+    }
+}
+
+/// Without effect in files of either library.
+const OF_FILES: [&str; 6] = [
+    // Notes of what the file is.
+    "architectures",
+    "model_type",
+    "transformers_version",
+    // Of how it is stored: read with the weights, or from them.
+    "quantization_config",
+    "torch_dtype",
+    "dtype",
+];
+
+/// Without effect in transformers' files of towers and encoders, which are asked for what layers give, nothing else.
+const OF_TRANSFORMERS: [&str; 58] = [
+    // Of training.
+    "attention_dropout",
+    "dropout",
+    "dropout_rate",
+    "classifier_dropout",
+    "hidden_dropout_prob",
+    "attention_probs_dropout_prob",
+    "initializer_factor",
+    "initializer_range",
+    "gradient_checkpointing",
+    // Of tokens, which the tokenizer knows.
+    "bos_token_id",
+    "eos_token_id",
+    "pad_token_id",
+    "sep_token_id",
+    "decoder_start_token_id",
+    "tokenizer_class",
+    "prefix",
+    // How PyTorch computes or gives it.
+    "attn_implementation",
+    "chunk_size_feed_forward",
+    "output_attentions",
+    "output_hidden_states",
+    "return_dict",
+    "torchscript",
+    "tf_legacy_loss",
+    "use_bfloat16",
+    "use_cache",
+    // Of heads: an encoder has none, or one with weights of its own.
+    "finetuning_task",
+    "id2label",
+    "label2id",
+    "num_labels",
+    "problem_type",
+    "task_specific_params",
+    "tie_encoder_decoder",
+    "tie_word_embeddings",
+    // Of writing text.
+    "bad_words_ids",
+    "begin_suppress_tokens",
+    "diversity_penalty",
+    "do_sample",
+    "early_stopping",
+    "encoder_no_repeat_ngram_size",
+    "exponential_decay_length_penalty",
+    "forced_bos_token_id",
+    "forced_eos_token_id",
+    "length_penalty",
+    "max_length",
+    "min_length",
+    "no_repeat_ngram_size",
+    "num_beam_groups",
+    "num_beams",
+    "num_return_sequences",
+    "output_scores",
+    "remove_invalid_values",
+    "repetition_penalty",
+    "return_dict_in_generate",
+    "suppress_tokens",
+    "temperature",
+    "top_k",
+    "top_p",
+    "typical_p",
+];
+
+impl Others {
+    /// Refuses all but what is switched off (null, false or an empty map), notes of the library (`_class_name` and
+    /// such), and what is without effect: in every file, and for this network.
+    ///
+    /// # Errors
+    /// Names the first.
+    pub fn refuse(&self, without_effect: &[&str]) -> Result<(), String> {
+        let unknown = self.0.iter().find(|(name, value)| {
+            let off = match value {
+                Value::Null | Value::Bool(false) => true,
+                Value::Object(fields) => fields.is_empty(),
+                _ => false,
+            };
+            let name = name.as_str();
+            !off && !name.starts_with('_')
+                && !OF_FILES.contains(&name)
+                && !without_effect.contains(&name)
+        });
+        match unknown {
+            None => Ok(()),
+            Some((name, value)) => Err(format!(
+                "the setting {name} ({value}) in config.json is not known"
+            )),
+        }
+    }
+
+    /// The same of a file of transformers.
+    ///
+    /// # Errors
+    /// Names the first.
+    pub fn refuse_of_transformers(&self, without_effect: &[&str]) -> Result<(), String> {
+        self.refuse(&[without_effect, &OF_TRANSFORMERS].concat())
+    }
+}
+
+/// The part of a configuration of CLIP's or SigLIP's two towers that is meant, as transformers reads it; a tower's own
+/// is whole.
+pub fn tower_of(mut json: Value, tower: &str) -> Value {
+    let both = ["text_config", "vision_config"];
+    match json.get_mut(tower).map(Value::take) {
+        Some(part @ Value::Object(_)) if both.contains(&tower) => part,
+        _ => json,
     }
 }

@@ -4,7 +4,7 @@
 
 use super::attention::linear_attention;
 use super::codec::LatentCodec;
-use super::config::{refuse_others, within, PerBlock};
+use super::config::{within, Others, PerBlock};
 use super::layers::{conv, depthwise, linear, pixels_as_rows, rows_as_pixels, Linear};
 use super::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor, D};
@@ -55,7 +55,7 @@ pub struct DcVaeConfig {
     pub(crate) in_channels: usize,
     /// Settings that are not known.
     #[serde(flatten)]
-    pub(crate) others: serde_json::Map<String, serde_json::Value>,
+    pub(crate) others: Others,
 }
 
 impl Default for DcVaeConfig {
@@ -85,7 +85,7 @@ impl Default for DcVaeConfig {
             decoder_in_shortcut: true,
             scaling_factor: 1.0,
             in_channels: 3,
-            others: serde_json::Map::new(),
+            others: Others::default(),
         }
     }
 }
@@ -170,7 +170,7 @@ impl DcVaeConfig {
                 ));
             }
         }
-        refuse_others(&self.others, &[])
+        self.others.refuse(&[])
     }
 
     fn encoder_blocks(&self) -> std::result::Result<Vec<BlockConfig>, String> {

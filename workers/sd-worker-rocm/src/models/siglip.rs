@@ -1,12 +1,13 @@
 //! SigLIP's view of pictures.
 
 use super::clip::{Activation, ClipConfig, Layer};
-use super::config::{check_heads, check_patches, within};
+use super::config::{check_heads, check_patches, tower_of, within, Others};
 use super::layers::{conv, layer_norm, pixels_as_rows};
 use super::VarBuilder;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Conv2d, LayerNorm};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// `config.json` of a `SiglipVisionModel`.
 #[derive(Debug, Clone, Deserialize)]
@@ -28,6 +29,9 @@ pub struct SiglipConfig {
     pub layer_norm_eps: f64,
     pub(crate) num_channels: usize,
     pub(crate) hidden_act: String,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 impl Default for SiglipConfig {
@@ -42,16 +46,30 @@ impl Default for SiglipConfig {
             layer_norm_eps: 1e-6,
             num_channels: 3,
             hidden_act: "gelu_pytorch_tanh".to_string(),
+            others: Others::default(),
         }
     }
 }
 
 impl SiglipConfig {
+    /// Reads and checks a `config.json`, of which `vision_config` counts where there is one.
+    ///
+    /// # Errors
+    /// Names the first setting that makes no sense or is not known.
+    pub fn from_json(json: Value) -> std::result::Result<Self, String> {
+        let config: Self =
+            serde_json::from_value(tower_of(json, "vision_config")).map_err(|e| e.to_string())?;
+        config.check()?;
+        Ok(config)
+    }
+
     /// Whether the settings make sense and are implemented.
     ///
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        // Rows are looked at, not what the head makes of them.
+        self.others.refuse_of_transformers(&["vision_use_head"])?;
         within(
             &[
                 ("hidden_size", self.hidden_size),
@@ -106,6 +124,8 @@ impl Siglip {
             hidden_act: Activation::GeluTanh,
             layer_norm_eps: config.layer_norm_eps,
             projection_dim: None,
+            eos_token_id: None,
+            others: Others::default(),
         };
         Ok(Self {
             patches: conv(embeddings.pp("patch_embedding"), 3, size, patch, patch, 0)?,

@@ -1,6 +1,6 @@
 //! T2I-Adapter (Mou et al. 2023): features of a picture, added to a UNet's blocks on its way down.
 
-use super::config::{refuse_others, within};
+use super::config::{within, Others};
 use super::wrap::WrappedConv;
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
@@ -33,7 +33,7 @@ pub struct AdapterConfig {
     /// The kind.
     pub adapter_type: Kind,
     #[serde(flatten)]
-    pub(crate) others: serde_json::Map<String, serde_json::Value>,
+    pub(crate) others: Others,
 }
 
 impl Default for AdapterConfig {
@@ -44,7 +44,7 @@ impl Default for AdapterConfig {
             num_res_blocks: 2,
             downscale_factor: 8,
             adapter_type: Kind::FullAdapter,
-            others: serde_json::Map::new(),
+            others: Others::default(),
         }
     }
 }
@@ -55,7 +55,7 @@ impl AdapterConfig {
     /// # Errors
     /// Names the first that makes no sense or is not implemented.
     pub fn check(&self) -> std::result::Result<(), String> {
-        refuse_others(&self.others, &[])?;
+        self.others.refuse(&[])?;
         within(
             &[
                 ("num_res_blocks", self.num_res_blocks),

@@ -1,11 +1,86 @@
 //! The encoders of T5 and UMT5.
 
+use super::config::{within, Others};
 use super::layers::{linear, softmax, Linear};
 use super::norm::RmsNorm;
 use super::VarBuilder;
 use candle_core::{Module, Result, Tensor, D};
 use candle_nn::Activation;
 use candle_transformers::models::t5::Config;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// Settings of the decoder, which is not here, and what follows from others.
+const WITHOUT_EFFECT: [&str; 8] = [
+    "dense_act_fn",
+    "is_encoder_decoder",
+    "is_gated_act",
+    "n_positions",
+    "num_decoder_layers",
+    "output_past",
+    // Of other programs.
+    "scalable_attention",
+    "scale_decoder_outputs",
+];
+
+/// What [`Config`] has and the encoder reads.
+const READ: [&str; 11] = [
+    "d_ff",
+    "d_kv",
+    "d_model",
+    "feed_forward_proj",
+    "is_decoder",
+    "layer_norm_epsilon",
+    "num_heads",
+    "num_layers",
+    "relative_attention_max_distance",
+    "relative_attention_num_buckets",
+    "vocab_size",
+];
+
+/// Reads and checks the `config.json` of an encoder.
+///
+/// # Errors
+/// Names the first setting that is not known, makes no sense or is not implemented.
+pub fn read_config(json: &Value) -> std::result::Result<Config, String> {
+    let config = Config::deserialize(json).map_err(|e| e.to_string())?;
+    let mut others = json.as_object().cloned().unwrap_or_default();
+    others.retain(|name, _| !READ.contains(&name.as_str()));
+    Others::from(others).refuse_of_transformers(&WITHOUT_EFFECT)?;
+    check_config(&config)?;
+    Ok(config)
+}
+
+/// Whether the settings make sense.
+///
+/// # Errors
+/// Names the first that does not.
+pub fn check_config(config: &Config) -> std::result::Result<(), String> {
+    within(
+        &[
+            ("vocab_size", config.vocab_size),
+            ("d_model", config.d_model),
+            ("d_kv", config.d_kv),
+            ("d_ff", config.d_ff),
+            ("num_layers", config.num_layers),
+            ("num_heads", config.num_heads),
+        ],
+        1 << 20,
+    )?;
+    let (buckets, distance) = (
+        config.relative_attention_num_buckets,
+        config.relative_attention_max_distance,
+    );
+    if !(4..=1 << 10).contains(&buckets) || distance <= buckets || distance > 1 << 20 {
+        return Err(format!(
+            "{buckets} relative_attention_num_buckets up to a distance of {distance} are not possible"
+        ));
+    }
+    if config.is_decoder {
+        return Err("is_decoder is true; an encoder is needed".to_string());
+    }
+    Ok(())
+}
 
 /// Attention whose scores have a term for the distance of the tokens, and are not divided by anything.
 #[derive(Debug, Clone)]

@@ -5,10 +5,9 @@ use super::module::Module;
 use super::preparation::Preparation;
 use super::text::Prompt;
 use crate::models::change::Change;
-use crate::models::config::within;
 use crate::models::language::seeing::SeeingConfig;
 use crate::models::language::LanguageConfig;
-use crate::models::t5::T5Encoder;
+use crate::models::t5::{self, T5Encoder};
 use crate::prompt::tokenizer::library_tokenizer;
 use crate::prompt::{parse, Segment};
 use crate::weights::folder::Folder;
@@ -95,8 +94,7 @@ impl LongModel {
     /// If configuration, tokenizer or weights are missing or damaged.
     pub fn t5(folder: &Folder, encoder: &str, tokenizer: &str, length: usize) -> Result<Self> {
         let part = folder.part(encoder);
-        let config: T5Config = part.config()?;
-        check_t5(&config).map_err(|e| part.bad_config(e))?;
+        let config = t5::read_config(&part.config()?).map_err(|e| part.bad_config(e))?;
         Ok(Self::T5 {
             config,
             weights: part.weights()?,
@@ -118,7 +116,7 @@ impl LongModel {
         length: usize,
     ) -> Result<Self> {
         let config = packed::t5_config(&weights)
-            .and_then(|config| check_t5(&config).map(|()| config))
+            .and_then(|config| t5::check_config(&config).map(|()| config))
             .map_err(|reason| Error::BadModel {
                 path: path.to_path_buf(),
                 reason: format!("T5: {reason}"),
@@ -469,33 +467,6 @@ impl LongText {
             Self::Language(language) => language.rest(),
         }
     }
-}
-
-fn check_t5(config: &T5Config) -> std::result::Result<(), String> {
-    within(
-        &[
-            ("vocab_size", config.vocab_size),
-            ("d_model", config.d_model),
-            ("d_kv", config.d_kv),
-            ("d_ff", config.d_ff),
-            ("num_layers", config.num_layers),
-            ("num_heads", config.num_heads),
-        ],
-        1 << 20,
-    )?;
-    let (buckets, distance) = (
-        config.relative_attention_num_buckets,
-        config.relative_attention_max_distance,
-    );
-    if !(4..=1 << 10).contains(&buckets) || distance <= buckets || distance > 1 << 20 {
-        return Err(format!(
-            "{buckets} relative_attention_num_buckets up to a distance of {distance} are not possible"
-        ));
-    }
-    if config.is_decoder {
-        return Err("is_decoder is true; an encoder is needed".to_string());
-    }
-    Ok(())
 }
 
 fn open_tokenizer(folder: &Folder, name: &str) -> Result<Tokenizer> {

@@ -6,6 +6,7 @@ use super::text::Encoded;
 use super::Pipeline;
 use crate::editing::resize::Filter;
 use crate::info::Family;
+use crate::models::config::Others;
 use crate::models::layers::{linear, Linear};
 use crate::models::siglip::{Siglip, SiglipConfig};
 use crate::models::VarBuilder;
@@ -94,6 +95,9 @@ impl Pictures {
 struct EmbedderConfig {
     redux_dim: usize,
     txt_in_features: usize,
+    /// What no field has.
+    #[serde(flatten)]
+    others: Others,
 }
 
 /// The two layers.
@@ -143,8 +147,7 @@ impl Redux {
                     .to_string(),
             ));
         }
-        let config: SiglipConfig = tower.config()?;
-        config.check().map_err(|e| tower.bad_config(e))?;
+        let config = SiglipConfig::from_json(tower.config()?).map_err(|e| tower.bad_config(e))?;
         let pixels = config.image_size;
         let pictures: Pictures = match folder.contains(name) {
             true => folder.json(name)?,
@@ -158,6 +161,10 @@ impl Redux {
             true => {
                 let embedder = folder.part("image_embedder");
                 let config: EmbedderConfig = embedder.config()?;
+                config
+                    .others
+                    .refuse(&[])
+                    .map_err(|e| embedder.bad_config(e))?;
                 let weights = embedder.weights()?;
                 (weights, config.redux_dim, config.txt_in_features)
             }

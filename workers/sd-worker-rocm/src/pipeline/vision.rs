@@ -159,8 +159,7 @@ impl VisionModel {
     /// If files are missing or damaged, or ask for what is not implemented.
     pub fn open(folder: &Folder) -> Result<Self> {
         let part = folder.part("image_encoder");
-        let config: ClipVisionConfig = part.config()?;
-        config.check().map_err(|e| part.bad_config(e))?;
+        let config = ClipVisionConfig::from_json(part.config()?).map_err(|e| part.bad_config(e))?;
         let name = "image_processor/preprocessor_config.json";
         let pictures: ClipPictures = match folder.contains(name) {
             true => folder.json(name)?,
@@ -186,8 +185,7 @@ impl VisionModel {
     pub fn at(path: &Path) -> Result<Self> {
         let folder = Folder::Disk(path.to_path_buf());
         let part = folder.part("");
-        let config: ClipVisionConfig = part.config()?;
-        config.check().map_err(|e| part.bad_config(e))?;
+        let config = ClipVisionConfig::from_json(part.config()?).map_err(|e| part.bad_config(e))?;
         let name = "preprocessor_config.json";
         let pictures: ClipPictures = match folder.contains(name) {
             true => folder.json(name)?,

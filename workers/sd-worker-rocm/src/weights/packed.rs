@@ -5,6 +5,7 @@
 //! all models of a family have in common.
 
 use super::Weights;
+use crate::models::config::Others;
 use crate::models::transformer::flux::FluxConfig;
 use crate::models::transformer::lumina2::Lumina2Config;
 use crate::models::transformer::qwen_image::QwenImageConfig;
@@ -100,6 +101,9 @@ pub fn sd3_config(weights: &Weights) -> Result<Sd3Config, String> {
             .filter(|i| weights.contains(&format!("transformer_blocks.{i}.attn2.to_q.weight")))
             .collect(),
         qk_norm: weights.contains(norm).then(|| "rms_norm".to_string()),
+        caption_projection_dim: None,
+        out_channels: None,
+        others: Others::default(),
     };
     config.check().map(|()| config)
 }
@@ -109,6 +113,18 @@ pub fn sd3_config(weights: &Weights) -> Result<Sd3Config, String> {
 /// # Errors
 /// Names what is missing or makes no sense.
 pub fn flux_config(weights: &Weights) -> Result<FluxConfig, String> {
+    let config = FluxConfig {
+        out_channels: Some(dim(weights, "proj_out.weight", 0)?),
+        ..flux_sizes(weights)?
+    };
+    config.check().map(|()| config)
+}
+
+/// The same of what FLUX.1's ControlNets have, too; they are not checked.
+///
+/// # Errors
+/// Names what is missing or makes no sense.
+pub(super) fn flux_sizes(weights: &Weights) -> Result<FluxConfig, String> {
     let dim = |name: &str, at| dim(weights, name, at);
     let width = dim("x_embedder.weight", 0)?;
     let head = dim("transformer_blocks.0.attn.norm_q.weight", 0)?;
@@ -117,9 +133,9 @@ pub fn flux_config(weights: &Weights) -> Result<FluxConfig, String> {
         return Err(format!("heads of {head} in a width of {width}"));
     }
     let place = head / 16 * 7;
-    let config = FluxConfig {
+    Ok(FluxConfig {
         in_channels: dim("x_embedder.weight", 1)?,
-        out_channels: Some(dim("proj_out.weight", 0)?),
+        out_channels: None,
         patch_size: 1,
         num_layers: blocks(weights, "transformer_blocks", "norm1.linear.weight"),
         num_single_layers: blocks(weights, "single_transformer_blocks", "norm.linear.weight"),
@@ -129,8 +145,8 @@ pub fn flux_config(weights: &Weights) -> Result<FluxConfig, String> {
         pooled_projection_dim: dim("time_text_embed.text_embedder.linear_1.weight", 1)?,
         guidance_embeds: weights.contains("time_text_embed.guidance_embedder.linear_1.weight"),
         axes_dims_rope: vec![head - 2 * place, place, place],
-    };
-    config.check().map(|()| config)
+        others: Others::default(),
+    })
 }
 
 /// What the tensors of Z-Image's transformer, under diffusers' names, tell about it.

@@ -1,6 +1,6 @@
 //! `config.json` of an autoencoder of LTX-Video.
 
-use crate::models::config::{refuse_others, within};
+use crate::models::config::{within, Others};
 use serde::Deserialize;
 
 /// How a block makes a video smaller.
@@ -75,7 +75,7 @@ pub struct LtxVaeConfig {
     pub(crate) patch_size_t: usize,
     /// Settings that are not known.
     #[serde(flatten)]
-    pub(crate) others: serde_json::Map<String, serde_json::Value>,
+    pub(crate) others: Others,
 }
 
 impl Default for LtxVaeConfig {
@@ -105,7 +105,7 @@ impl Default for LtxVaeConfig {
             in_channels: 3,
             out_channels: 3,
             patch_size_t: 1,
-            others: serde_json::Map::new(),
+            others: Others::default(),
         }
     }
 }
@@ -308,7 +308,7 @@ impl LtxVaeConfig {
             ));
         }
         self.check_blocks()?;
-        refuse_others(&self.others, &[])
+        self.others.refuse(&[])
     }
 
     fn check_blocks(&self) -> Result<(), String> {

@@ -5,7 +5,7 @@ use super::attention::Rope;
 use super::blocks::{JointBlock, JointKind, PlainNorm};
 use super::flux::{positions, SingleBlock};
 use super::{pack, unpack};
-use crate::models::config::{check_axes, within};
+use crate::models::config::{check_axes, within, Others};
 use crate::models::layers::{linear, sinusoidal, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::time::Time;
@@ -44,6 +44,9 @@ pub struct ChromaConfig {
     pub approximator_hidden_dim: usize,
     /// Its layers.
     pub approximator_layers: usize,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 impl Default for ChromaConfig {
@@ -62,6 +65,7 @@ impl Default for ChromaConfig {
             approximator_num_channels: 64,
             approximator_hidden_dim: 5120,
             approximator_layers: 5,
+            others: Others::default(),
         }
     }
 }
@@ -72,6 +76,7 @@ impl ChromaConfig {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        self.others.refuse(&[])?;
         within(
             &[
                 ("in_channels", self.in_channels),

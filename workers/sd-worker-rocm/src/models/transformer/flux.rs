@@ -5,7 +5,7 @@ use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
 use super::flux_control::BlockResiduals;
 use super::step_cache::BlockCache;
 use super::{pack, unpack};
-use crate::models::config::{check_axes, within};
+use crate::models::config::{check_axes, within, Others};
 use crate::models::layers::linear;
 use crate::models::layers::Linear;
 use crate::models::time::Time;
@@ -49,6 +49,9 @@ pub struct FluxConfig {
     /// Shares of a head that turn with index, row and column.
     #[serde(default = "axes")]
     pub axes_dims_rope: Vec<usize>,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 fn channels() -> usize {
@@ -93,6 +96,7 @@ impl FluxConfig {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        self.others.refuse(&[])?;
         within(
             &[
                 ("in_channels", self.in_channels),
@@ -226,6 +230,11 @@ impl Flux {
             out: linear(vb.pp("proj_out"), width, config.out())?,
             config: config.clone(),
         })
+    }
+
+    /// Blocks with layers of their own for picture and text, and others.
+    pub fn block_counts(&self) -> (usize, usize) {
+        (self.double.len(), self.single.len())
     }
 
     /// Channels of the latents, and of what is beside them.

@@ -2,7 +2,7 @@
 
 use super::attention::{attend, HeadNorm, Rope};
 use super::blocks::{halves_gated, JointBlock, JointKind, Modulation, PlainNorm, TIME};
-use crate::models::config::{check_axes, within};
+use crate::models::config::{check_axes, within, Others};
 use crate::models::layers::{linear, pixels_as_rows, rows_as_pixels, Linear, TimestepEmbedding};
 use crate::models::time::Time;
 use crate::models::VarBuilder;
@@ -44,6 +44,9 @@ pub struct Flux2Config {
     pub eps: f64,
     /// Whether guidance is a condition.
     pub guidance_embeds: bool,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 impl Default for Flux2Config {
@@ -64,6 +67,7 @@ impl Default for Flux2Config {
             rope_theta: 2000.0,
             eps: 1e-6,
             guidance_embeds: true,
+            others: Others::default(),
         }
     }
 }
@@ -74,6 +78,7 @@ impl Flux2Config {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        self.others.refuse(&[])?;
         within(
             &[
                 ("in_channels", self.in_channels),

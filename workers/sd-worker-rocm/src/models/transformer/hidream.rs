@@ -4,7 +4,7 @@ use super::attention::{attend, Rope};
 use super::blocks::{Modulation, PlainNorm, TIME};
 use super::experts::{Experts, Gated};
 use super::{pack_inner, unpack_inner};
-use crate::models::config::{check_axes, within};
+use crate::models::config::{check_axes, within, Others};
 use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::time::Time;
@@ -43,6 +43,9 @@ pub struct HiDreamConfig {
     pub(crate) out_channels: Option<usize>,
     #[serde(default = "patch")]
     pub(crate) patch_size: usize,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 fn patch() -> usize {
@@ -55,6 +58,8 @@ impl HiDreamConfig {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        // Experts in training give the same another way.
+        self.others.refuse(&["force_inference_output"])?;
         let [t5, llama] = *self.caption_channels else {
             return Err("caption_channels other than two are not implemented".to_string());
         };

@@ -4,7 +4,7 @@ use super::attention::{attend, Rope};
 use super::blocks::{FeedForward, PlainNorm};
 use super::stretches::{in_stretches, modulations, table, Stretch};
 use crate::models::attention::attention;
-use crate::models::config::{refuse_others, within};
+use crate::models::config::{within, Others};
 use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::time::Time;
@@ -47,7 +47,7 @@ pub struct LtxConfig {
     pub(crate) attention_out_bias: bool,
     /// Settings that are not known.
     #[serde(flatten)]
-    pub(crate) others: serde_json::Map<String, serde_json::Value>,
+    pub(crate) others: Others,
 }
 
 impl Default for LtxConfig {
@@ -68,7 +68,7 @@ impl Default for LtxConfig {
             norm_elementwise_affine: false,
             attention_bias: true,
             attention_out_bias: true,
-            others: serde_json::Map::new(),
+            others: Others::default(),
         }
     }
 }
@@ -146,7 +146,7 @@ impl LtxConfig {
                 self.width()
             ));
         }
-        refuse_others(&self.others, &[])
+        self.others.refuse(&[])
     }
 
     /// Channels inside.

@@ -4,7 +4,7 @@ use super::attention::Rope;
 use super::blocks::{PlainNorm, TIME};
 use super::sandwich::{SandwichBlock, SandwichNames, SandwichSizes};
 use super::{pack_inner, unpack_inner};
-use crate::models::config::within;
+use crate::models::config::{within, Others};
 use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::time::Time;
@@ -58,6 +58,9 @@ pub struct Lumina2Config {
     pub(crate) out_channels: Option<usize>,
     #[serde(default = "patch")]
     pub(crate) patch_size: usize,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 fn channels() -> usize {
@@ -122,6 +125,7 @@ impl Default for Lumina2Config {
             inner: None,
             out_channels: None,
             patch_size: patch(),
+            others: Others::default(),
         }
     }
 }
@@ -132,6 +136,10 @@ impl Lumina2Config {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        // Rotations are computed for the places that there are, not read from tables of these lengths; the others are
+        // read by no code of diffusers'.
+        self.others
+            .refuse(&["axes_lens", "sample_size", "scaling_factor"])?;
         within(
             &[
                 ("in_channels", self.in_channels),

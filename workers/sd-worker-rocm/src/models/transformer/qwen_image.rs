@@ -3,7 +3,7 @@
 use super::attention::Rope;
 use super::blocks::{JointBlock, Modulation, PlainNorm, TIME};
 use super::{pack, unpack};
-use crate::models::config::{check_axes, within};
+use crate::models::config::{check_axes, within, Others};
 use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::time::Time;
@@ -46,6 +46,9 @@ pub struct QwenImageConfig {
     pub(crate) use_additional_t_cond: bool,
     #[serde(default)]
     pub(crate) use_layer3d_rope: bool,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 fn channels() -> usize {
@@ -96,6 +99,7 @@ impl Default for QwenImageConfig {
             guidance_embeds: false,
             use_additional_t_cond: false,
             use_layer3d_rope: false,
+            others: Others::default(),
         }
     }
 }
@@ -106,6 +110,7 @@ impl QwenImageConfig {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        self.others.refuse(&[])?;
         within(
             &[
                 ("in_channels", self.in_channels),

@@ -3,7 +3,7 @@
 use super::blocks::PlainNorm;
 use super::stretches::table;
 use crate::models::attention::{attention, linear_attention};
-use crate::models::config::{refuse_others, within};
+use crate::models::config::{within, Others};
 use crate::models::layers::{depthwise, linear, rows_as_pixels, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::time::Time;
@@ -52,7 +52,7 @@ pub struct SanaConfig {
     pub(crate) guidance_embeds: bool,
     /// Settings that are not known.
     #[serde(flatten)]
-    pub(crate) others: serde_json::Map<String, serde_json::Value>,
+    pub(crate) others: Others,
 }
 
 impl Default for SanaConfig {
@@ -76,7 +76,7 @@ impl Default for SanaConfig {
             patch_size: 1,
             norm_elementwise_affine: false,
             guidance_embeds: false,
-            others: serde_json::Map::new(),
+            others: Others::default(),
         }
     }
 }
@@ -137,10 +137,8 @@ impl SanaConfig {
             return Err(format!("a width of {width} has no room for places"));
         }
         // Biases are used where there are some.
-        refuse_others(
-            &self.others,
-            &["attention_bias", "dropout", "guidance_embeds_scale"],
-        )
+        self.others
+            .refuse(&["attention_bias", "dropout", "guidance_embeds_scale"])
     }
 
     /// Channels inside.

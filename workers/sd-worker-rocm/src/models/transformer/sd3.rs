@@ -1,7 +1,7 @@
 //! The transformer of Stable Diffusion 3 and 3.5.
 
 use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
-use crate::models::config::within;
+use crate::models::config::{within, Others};
 use crate::models::layers::Linear;
 use crate::models::layers::{conv, linear, pixels_as_rows};
 use crate::models::time::Time;
@@ -42,6 +42,13 @@ pub struct Sd3Config {
     #[serde(default)]
     pub qk_norm: Option<String>,
 }
+    #[serde(default)]
+    pub(crate) caption_projection_dim: Option<usize>,
+    #[serde(default)]
+    pub(crate) out_channels: Option<usize>,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 
 fn patch_size() -> usize {
     2
@@ -74,6 +81,8 @@ impl Sd3Config {
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
         within(
+        // The table of positions, which is as large as `sample_size` says, is among the weights.
+        self.others.refuse(&["sample_size"])?;
             &[
                 ("patch_size", self.patch_size),
                 ("in_channels", self.in_channels),
@@ -87,6 +96,19 @@ impl Sd3Config {
             1 << 14,
         )?;
         match self.qk_norm.as_deref() {
+        let fixed = [
+            (
+                "caption_projection_dim",
+                self.caption_projection_dim,
+                self.width(),
+            ),
+            ("out_channels", self.out_channels, self.in_channels),
+        ];
+        for (name, said, is) in fixed {
+            if said.is_some_and(|said| said != is) {
+                return Err(format!("{name} other than {is} is not implemented"));
+            }
+        }
             None | Some("rms_norm") => Ok(()),
             Some(other) => Err(format!("qk_norm {other} is not implemented")),
         }

@@ -4,7 +4,7 @@ use super::attention::Rope;
 use super::blocks::{Modulation, PlainNorm, TIME};
 use super::sandwich::{SandwichBlock, SandwichNames, SandwichSizes};
 use super::{pack_inner, unpack_inner};
-use crate::models::config::within;
+use crate::models::config::{within, Others};
 use crate::models::layers::linear;
 use crate::models::layers::Linear;
 use crate::models::norm::RmsNorm;
@@ -53,6 +53,11 @@ pub struct ZImageConfig {
     pub(crate) all_patch_size: Vec<usize>,
     #[serde(default = "frames")]
     pub(crate) all_f_patch_size: Vec<usize>,
+    #[serde(default = "qk_norm")]
+    pub(crate) qk_norm: bool,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 fn channels() -> usize {
@@ -87,6 +92,10 @@ fn frames() -> Vec<usize> {
     vec![1]
 }
 
+fn qk_norm() -> bool {
+    true
+}
+
 impl Default for ZImageConfig {
     /// The sizes of the published model.
     fn default() -> Self {
@@ -104,6 +113,8 @@ impl Default for ZImageConfig {
             axes_dims: axes(),
             all_patch_size: patch(),
             all_f_patch_size: frames(),
+            qk_norm: qk_norm(),
+            others: Others::default(),
         }
     }
 }
@@ -114,6 +125,11 @@ impl ZImageConfig {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        // Rotations are computed for the places that there are, not read from tables of these lengths.
+        self.others.refuse(&["axes_lens"])?;
+        if !self.qk_norm {
+            return Err("qk_norm false is not implemented".to_string());
+        }
         within(
             &[
                 ("in_channels", self.in_channels),

@@ -1,6 +1,6 @@
 //! `config.json` of a UNet, and of a ControlNet, which is its first half.
 
-use crate::models::config::{refuse_others, within, PerBlock};
+use crate::models::config::{within, Others, PerBlock};
 use serde::Deserialize;
 
 /// The settings as they are in the file.
@@ -76,7 +76,7 @@ pub struct UNetConfig {
     pub(crate) time_embedding_dim: Option<usize>,
     /// Settings that are not known.
     #[serde(flatten)]
-    pub(crate) others: serde_json::Map<String, serde_json::Value>,
+    pub(crate) others: Others,
     pub(crate) timestep_post_act: Option<String>,
     pub(crate) time_embedding_act_fn: Option<String>,
 }
@@ -138,7 +138,7 @@ impl Default for UNetConfig {
             mid_block_only_cross_attention: None,
             encoder_hid_dim: None,
             time_embedding_dim: None,
-            others: serde_json::Map::new(),
+            others: Others::default(),
             timestep_post_act: None,
             time_embedding_act_fn: None,
         }
@@ -347,7 +347,7 @@ impl UNetConfig {
                 "the value of {name} in config.json is not implemented"
             ));
         }
-        refuse_others(&self.others, &HARMLESS)
+        self.others.refuse(&HARMLESS)
     }
 }
 

@@ -1,6 +1,6 @@
 //! `config.json` of an autoencoder.
 
-use crate::models::config::{refuse_others, within};
+use crate::models::config::{within, Others};
 use serde::Deserialize;
 
 /// `config.json` of an `AutoencoderKL`.
@@ -41,7 +41,7 @@ pub struct VaeConfig {
     pub(crate) up_block_types: Vec<String>,
     /// Settings that are not known.
     #[serde(flatten)]
-    pub(crate) others: serde_json::Map<String, serde_json::Value>,
+    pub(crate) others: Others,
 }
 
 impl Default for VaeConfig {
@@ -65,7 +65,7 @@ impl Default for VaeConfig {
             act_fn: "silu".to_string(),
             down_block_types: Vec::new(),
             up_block_types: Vec::new(),
-            others: serde_json::Map::new(),
+            others: Others::default(),
         }
     }
 }
@@ -94,7 +94,7 @@ impl VaeConfig {
             ],
             1024,
         )?;
-        refuse_others(&self.others, &HARMLESS)?;
+        self.others.refuse(&HARMLESS)?;
         let decoder = self.decoder_block_out_channels.iter().flatten();
         for channels in self.block_out_channels.iter().chain(decoder) {
             within(&[("block_out_channels", *channels)], 1 << 16)?;

@@ -1,6 +1,6 @@
 //! `config.json` of an autoencoder of Wan or Qwen-Image.
 
-use crate::models::config::within;
+use crate::models::config::{within, Others};
 use serde::Deserialize;
 
 /// `config.json` of an `AutoencoderKLWan` or, which is the same network, an `AutoencoderKLQwenImage`.
@@ -33,6 +33,9 @@ pub struct WanVaeConfig {
     pub(crate) out_channels: Option<usize>,
     pub(crate) scale_factor_temporal: Option<usize>,
     pub(crate) scale_factor_spatial: Option<usize>,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 /// Statistics of the published autoencoder of 16 channels.
@@ -63,6 +66,7 @@ impl Default for WanVaeConfig {
             out_channels: None,
             scale_factor_temporal: None,
             scale_factor_spatial: None,
+            others: Others::default(),
         }
     }
 }
@@ -73,6 +77,8 @@ impl WanVaeConfig {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> Result<(), String> {
+        // Of training.
+        self.others.refuse(&["dropout"])?;
         within(
             &[
                 ("base_dim", self.base_dim),

@@ -2,6 +2,7 @@
 
 use super::{Evaluation, Inputs, Network, Row, TransformerFamily};
 use crate::info::Family;
+use crate::models::config::Others;
 use crate::models::transformer::chroma::{Chroma, ChromaConfig};
 use crate::models::VarBuilder;
 use crate::pipeline::load::{TextModels, TextSource};
@@ -56,6 +57,7 @@ fn of_tensors(weights: &Weights) -> std::result::Result<Box<dyn TransformerFamil
         approximator_num_channels: dim(&format!("{small}.in_proj.weight"), 1)?,
         approximator_hidden_dim: dim(&format!("{small}.in_proj.weight"), 0)?,
         approximator_layers: blocks(weights, &format!("{small}.layers"), "linear_1.weight"),
+        others: Others::default(),
     };
     config.check()?;
     Ok(Box::new(config))

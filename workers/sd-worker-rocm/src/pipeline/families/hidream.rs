@@ -2,6 +2,7 @@
 
 use super::{Evaluation, Inputs, Network, Row, TransformerFamily};
 use crate::info::Family;
+use crate::models::config::Others;
 use crate::models::transformer::hidream::{HiDream, HiDreamConfig};
 use crate::models::VarBuilder;
 use crate::pipeline::language::{Question, Side};
@@ -88,6 +89,7 @@ fn of_tensors(weights: &Weights) -> std::result::Result<Box<dyn TransformerFamil
         // Layer by layer, and of those that remain the last.
         llama_layers: (0..double + single).map(|block| block.min(31)).collect(),
         out_channels: None,
+        others: Others::default(),
         patch_size: 2,
     };
     config.check()?;

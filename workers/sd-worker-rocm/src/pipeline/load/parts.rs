@@ -6,7 +6,7 @@ use crate::models::codec::CodecConfig;
 use crate::models::taesd::Taesd;
 use crate::pipeline::module::Module;
 use crate::pipeline::types::{PipelineOptions, Precision};
-use crate::prompt::ClipTokenizer;
+use crate::prompt::{ClipTokenizer, Tokenize};
 use crate::weights::folder::{Folder, Part};
 use crate::weights::{ldm, Weights};
 use candle_core::{DType, Device};
@@ -31,9 +31,11 @@ pub(super) fn open_tower(
     tokenizer: &str,
 ) -> Result<(ClipConfig, Weights, ClipTokenizer)> {
     let part = folder.part(encoder);
-    let config: ClipConfig = part.config()?;
-    config.check().map_err(|e| part.bad_config(e))?;
+    let config = ClipConfig::from_json(part.config()?).map_err(|e| part.bad_config(e))?;
     let tokenizer = open_tokenizer(folder, tokenizer)?;
+    config
+        .check_end(tokenizer.eos())
+        .map_err(|e| part.bad_config(e))?;
     Ok((config, tower_names(&part.weights()?), tokenizer))
 }
 

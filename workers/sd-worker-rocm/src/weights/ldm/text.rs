@@ -1,6 +1,7 @@
 //! Text towers of single-file checkpoints.
 
 use crate::models::clip::{Activation, ClipConfig};
+use crate::models::config::Others;
 use crate::weights::openclip::text_tower;
 use crate::weights::Weights;
 
@@ -75,5 +76,7 @@ pub fn clip_config(tower: &Weights, openclip: bool) -> Option<ClipConfig> {
         },
         layer_norm_eps: 1e-5,
         projection_dim: projection.and_then(|shape| shape.first().copied()),
+        eos_token_id: None,
+        others: Others::default(),
     })
 }

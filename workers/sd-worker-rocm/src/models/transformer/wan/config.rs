@@ -1,6 +1,6 @@
 //! `config.json` of the transformer of Wan.
 
-use crate::models::config::within;
+use crate::models::config::{within, Others};
 use serde::Deserialize;
 
 /// Places along an axis that the network was trained with.
@@ -40,6 +40,9 @@ pub struct WanConfig {
     pub pos_embed_seq_len: Option<usize>,
     pub(crate) qk_norm: Option<String>,
     pub(crate) rope_max_seq_len: usize,
+    /// What no field has.
+    #[serde(flatten)]
+    pub(crate) others: Others,
 }
 
 impl Default for WanConfig {
@@ -61,6 +64,7 @@ impl Default for WanConfig {
             pos_embed_seq_len: None,
             qk_norm: Some("rms_norm_across_heads".to_string()),
             rope_max_seq_len: LONGEST,
+            others: Others::default(),
         }
     }
 }
@@ -71,6 +75,7 @@ impl WanConfig {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        self.others.refuse(&[])?;
         within(
             &[
                 ("num_attention_heads", self.num_attention_heads),
