@@ -4,7 +4,7 @@ use super::common::{go_on, Draw};
 use super::hashed::uniform;
 use super::small::Pipelines;
 use sd_worker_rocm::image_io;
-use sd_worker_rocm::pipeline::{ImageRequest, PipelineOptions};
+use sd_worker_rocm::pipeline::{Control, ImageRequest, PipelineOptions};
 use sd_worker_rocm::request::IpAdapter;
 
 fn adapter(p: &Pipelines, name: &str, pictures: &[&str], strength: f64) -> IpAdapter {
@@ -55,6 +55,34 @@ fn pictures_as_prompts() {
     let mask = image_io::to_mask(&mask);
     p.check_with(&mut pipeline, "ip_mask", with(vec![masked(Some(mask))]));
     p.differs(&mut pipeline, "ip_mask", with(vec![masked(None)]));
+}
+
+/// A ControlNet for half of the steps, a T2I-Adapter and an IP-Adapter in one request.
+#[test]
+fn controls_of_all_kinds_at_once() {
+    let p = Pipelines::of("ip_adapters");
+    let mut pipeline = p.load(&p.folder("sd"), options(&p));
+    let control = |name: &str, picture: &str, strength, end| Control {
+        strength,
+        end,
+        ..Control::new(p.folder(name), p.picture(picture))
+    };
+    let mixed = |strengths: [f64; 3]| {
+        let [control_net, features, pictures] = strengths;
+        let controls = vec![
+            control("control", "one", control_net, 0.5),
+            control("features", "two", features, 1.0),
+        ];
+        let adapters = vec![adapter(&p, "plain", &["two"], pictures)];
+        move |request: &mut ImageRequest| {
+            request.controls = controls.clone();
+            request.ip_adapters = adapters.clone();
+        }
+    };
+    p.check_with(&mut pipeline, "mixed", mixed([0.6, 0.5, 0.7]));
+    for weaker in [[0.0, 0.5, 0.7], [0.6, 0.0, 0.7], [0.6, 0.5, 0.0]] {
+        p.differs(&mut pipeline, "mixed", mixed(weaker));
+    }
 }
 
 #[test]

@@ -7,10 +7,11 @@ import sys
 import numpy as np
 import torch
 from transformers import CLIPImageProcessorPil, CLIPTextModelWithProjection, CLIPVisionConfig, CLIPVisionModelWithProjection
-from diffusers import EulerDiscreteScheduler, StableDiffusionPipeline, StableDiffusionXLPipeline
+from diffusers import (ControlNetModel, EulerDiscreteScheduler, StableDiffusionControlNetPipeline, StableDiffusionPipeline, StableDiffusionXLPipeline,
+                       T2IAdapter)
 from diffusers.image_processor import IPAdapterMaskProcessor
 from PIL import Image
-from make_controls import XL, network, shown
+from make_controls import SD, XL, network, shown, steered
 from make_networks import uniform, weight
 from small import EOS, LENGTH, asked, clip, ddim, keep, model, models, pictures, save, seeded, tokenizer, unet, vae
 
@@ -81,6 +82,25 @@ def with_encoder(pipe, net):
     return pipe
 
 
+def mixed(pipe, net, kind, hint, seen):
+    """A ControlNet for half of the steps, a T2I-Adapter and an IP-Adapter at once. diffusers' pipelines have two of them: the third's features come in where its own
+    pipeline gives them."""
+    control = network('control', ControlNetModel(**SD))
+    features = network('features', T2IAdapter(channels=[32, 64], num_res_blocks=2, downscale_factor=2))
+    pixels = torch.from_numpy(np.asarray(seen).copy()).float().permute(2, 0, 1)[None] / 255
+    states = [0.5 * x for x in features(pixels)]
+    plain = pipe.unet.forward
+
+    def forward(sample, *inputs, **more):
+        more['down_intrablock_additional_residuals'] = [torch.cat([x] * len(sample)) for x in states]
+        return plain(sample, *inputs, **more)
+
+    pipe.unet.forward = forward
+    draw('mixed', 'sd', with_encoder(steered(StableDiffusionControlNetPipeline, pipe, controlnet=control), net), 'DDIM', [kind], [0.7], [[seen]], image=hint,
+         controlnet_conditioning_scale=0.6, control_guidance_end=0.5)
+    del pipe.unet.forward
+
+
 def all_of_them():
     net = encoder()
     made = dict(text_encoder=clip(), tokenizer=tokenizer('clip', EOS, LENGTH), vae=vae())
@@ -97,6 +117,8 @@ def all_of_them():
     draw('ip_mask', 'sd', with_encoder(pipe, net), 'DDIM', [kinds['plain']], [[0.9]], [[one]], cross_attention_kwargs={'ip_adapter_masks': [masks.reshape(1, 1, 32, 48)]})
     faces = uniform('faces', (1, 2, 16))
     draw('ip_face', 'sd', with_encoder(pipe, net), 'DDIM', [kinds['face']], [0.7], None, ip_adapter_image_embeds=[torch.cat([torch.zeros_like(faces), faces])])
+
+    mixed(pipe, net, kinds['plain'], one, other)
 
     euler = EulerDiscreteScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule='scaled_linear', timestep_spacing='leading', steps_offset=1)
     big = clip(CLIPTextModelWithProjection, hidden_size=24, projection_dim=20, hidden_act='gelu', num_hidden_layers=3)
