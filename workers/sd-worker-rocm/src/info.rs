@@ -87,8 +87,13 @@ impl Family {
         matches!(self, Self::Sd1 | Self::Sd2 | Self::Sdxl)
     }
 
-    /// Whether ControlNets and IP-Adapters are implemented for it; FLUX.1's IP-Adapter is Redux.
+    /// Whether ControlNets are implemented for it.
     pub fn is_steered(self) -> bool {
+        self.has_unet() || matches!(self, Self::Flux | Self::Sd3)
+    }
+
+    /// Whether IP-Adapters are implemented for it; FLUX.1's is Redux.
+    pub fn takes_ip_adapters(self) -> bool {
         self.has_unet() || self == Self::Flux
     }
 

@@ -61,6 +61,11 @@ pub trait LatentCodec: Send + Sync {
         candle_core::bail!("this autoencoder does not give latents without their scale")
     }
 
+    /// What the scale of the latents adds to each of them; 0 where it adds nothing, or not the same to every channel.
+    fn shift(&self) -> f64 {
+        0.0
+    }
+
     /// Gives the frames of one video's latents, `(channels, frames, height, width)`, as they come.
     ///
     /// # Errors

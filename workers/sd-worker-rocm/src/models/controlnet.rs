@@ -184,13 +184,67 @@ impl ControlConfig {
     }
 }
 
+/// Convolutions in front of a ControlNet that sees pixels: all pairs but the last end in one that halves the picture.
+#[derive(Debug, Clone)]
+pub(super) struct HintEmbedder {
+    first: WrappedConv,
+    blocks: Vec<WrappedConv>,
+    last: WrappedConv,
+}
+
+impl HintEmbedder {
+    /// Reads `conv_in`, `blocks` and `conv_out`: from `channels` of a picture through `widths` to `out`.
+    ///
+    /// # Errors
+    /// If there are no widths, or tensors are missing or of other shapes.
+    pub(super) fn new(
+        vb: VarBuilder,
+        channels: usize,
+        widths: &[usize],
+        out: usize,
+    ) -> Result<Self> {
+        let (Some(first), Some(last)) = (widths.first(), widths.last()) else {
+            candle_core::bail!("conditioning_embedding_out_channels is empty")
+        };
+        let mut blocks = Vec::new();
+        for (i, pair) in widths.windows(2).enumerate() {
+            let (inputs, outputs) = (pair[0], pair[1]);
+            let vb = vb.pp("blocks");
+            blocks.push(WrappedConv::new(vb.pp(2 * i), inputs, inputs, 3, 1, 1)?);
+            blocks.push(WrappedConv::new(
+                vb.pp(2 * i + 1),
+                inputs,
+                outputs,
+                3,
+                2,
+                1,
+            )?);
+        }
+        Ok(Self {
+            first: WrappedConv::new(vb.pp("conv_in"), channels, *first, 3, 1, 1)?,
+            blocks,
+            last: WrappedConv::new(vb.pp("conv_out"), *last, out, 3, 1, 1)?,
+        })
+    }
+
+    /// The picture, `(batch, channels, height, width)`, embedded.
+    ///
+    /// # Errors
+    /// If the device fails.
+    pub(super) fn forward(&self, picture: &Tensor) -> Result<Tensor> {
+        let mut x = self.first.forward(picture)?.silu()?;
+        for layer in &self.blocks {
+            x = layer.forward(&x)?.silu()?;
+        }
+        self.last.forward(&x)
+    }
+}
+
 /// The network.
 #[derive(Debug, Clone)]
 pub struct ControlNet {
     trunk: Trunk,
-    hint_in: WrappedConv,
-    hint: Vec<WrappedConv>,
-    hint_out: WrappedConv,
+    hint: HintEmbedder,
     down: Vec<WrappedConv>,
     mid: Option<WrappedConv>,
     union: Option<Union>,
@@ -206,31 +260,15 @@ impl ControlNet {
         config.check().map_err(candle_core::Error::msg)?;
         let plan = config.unet.plan().map_err(candle_core::Error::msg)?;
         let settings = &config.settings;
-        let hint = vb.pp("controlnet_cond_embedding");
-        let widths = &settings.conditioning_embedding_out_channels;
-        let (Some(first), Some(last)) = (widths.first(), widths.last()) else {
-            candle_core::bail!("conditioning_embedding_out_channels is empty")
-        };
-        let mut blocks = Vec::new();
-        for (i, pair) in widths.windows(2).enumerate() {
-            let vb = hint.pp("blocks");
-            blocks.push(WrappedConv::new(vb.pp(2 * i), pair[0], pair[0], 3, 1, 1)?);
-            blocks.push(WrappedConv::new(
-                vb.pp(2 * i + 1),
-                pair[0],
-                pair[1],
-                3,
-                2,
-                1,
-            )?);
-        }
         let out = config.unet.block_out_channels[0];
         let zero = |vb: VarBuilder, channels| WrappedConv::new(vb, channels, channels, 1, 1, 0);
-        let pixels = settings.conditioning_channels;
         Ok(Self {
-            hint_in: WrappedConv::new(hint.pp("conv_in"), pixels, *first, 3, 1, 1)?,
-            hint: blocks,
-            hint_out: WrappedConv::new(hint.pp("conv_out"), *last, out, 3, 1, 1)?,
+            hint: HintEmbedder::new(
+                vb.pp("controlnet_cond_embedding"),
+                settings.conditioning_channels,
+                &settings.conditioning_embedding_out_channels,
+                out,
+            )?,
             down: super::unet::skip_channels(&config.unet, &plan)
                 .into_iter()
                 .enumerate()
@@ -271,11 +309,7 @@ impl ControlNet {
             }
             _ => picture.clone(),
         };
-        let mut x = self.hint_in.forward(&picture)?.silu()?;
-        for layer in &self.hint {
-            x = layer.forward(&x)?.silu()?;
-        }
-        self.hint_out.forward(&x)
+        self.hint.forward(&picture)
     }
 
     /// Prepares what does not change from step to step; a union is told the `kind` of the picture.

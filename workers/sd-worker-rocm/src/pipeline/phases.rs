@@ -1,6 +1,6 @@
 //! Prompts that change from step to step, and several of them in one step: what they are in each.
 
-use super::denoiser::run::Ends;
+use super::denoiser::run::{Ends, Hint};
 use super::denoiser::{Composition, Conditions};
 use super::text::Encoded;
 use crate::editing::resample::Resample;
@@ -34,7 +34,7 @@ pub(super) struct Script {
     /// As in [`Conditions`].
     pub(super) ends: Ends,
     /// As in [`Conditions`].
-    pub(super) hints: Vec<Tensor>,
+    pub(super) hints: Vec<Hint>,
 }
 
 /// What is to be encoded; whether as a negative prompt, which some models read in another way.
@@ -208,7 +208,7 @@ impl Script {
                 .collect::<CandleResult<_>>()?,
             ends: self.ends.each(|x| x.to_device(device))?,
             hints: (self.hints.iter())
-                .map(|x| x.to_device(device))
+                .map(|hint| hint.to_device(device))
                 .collect::<CandleResult<_>>()?,
             ..self
         })

@@ -1,14 +1,17 @@
 //! The picture that a request starts from.
 
+use super::denoiser::run::Hint;
 use super::denoiser::Denoiser;
 use super::picture::{self, Mask};
 use super::Pipeline;
+use crate::editing::fit::stretched;
 use crate::editing::resample::Resample;
 use crate::editing::Fit;
-use crate::info::Purpose;
-use crate::request::ImageRequest;
+use crate::info::{Family, Purpose};
+use crate::models::transformer::sd3_control::pixels_of_kind;
+use crate::request::{Hidden, ImageRequest};
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
-use image::RgbImage;
+use image::{GrayImage, RgbImage};
 use worker::{Error, Result};
 
 /// What is known of the picture to start from.
@@ -135,17 +138,48 @@ impl Pipeline {
         seen.map(Some).map_err(failed())
     }
 
-    /// Latents of the pictures that ControlNets of transformers follow, on the VAE's device; UNets' see pixels.
-    pub(super) fn hints(&mut self, request: &ImageRequest) -> Result<Vec<Tensor>> {
+    /// The pictures that ControlNets of transformers follow, on the VAE's device; UNets' see pixels.
+    pub(super) fn hints(&mut self, request: &ImageRequest) -> Result<Vec<Hint>> {
         if matches!(self.denoiser, Denoiser::UNet(_)) {
             return Ok(Vec::new());
         }
         let mut hints = Vec::with_capacity(request.controls.len());
         for control in &request.controls {
-            let picture = picture::resized(&control.image, request.width, request.height);
-            let pixels = picture::to_tensor(&picture, &self.place.vae)
-                .map_err(Error::candle("reading a picture to follow"))?;
-            hints.push(self.vae.encode(&pixels)?);
+            let failed = || Error::candle("reading a picture to follow");
+            let (width, height) = (request.width, request.height);
+            let device = self.place.vae.clone();
+            let picture = picture::resized(&control.image, width, height);
+            let mut pixels = picture::to_tensor(&picture, &device).map_err(failed())?;
+            let mut shown = None;
+            if let Hidden::White(mask) = &control.hidden {
+                let pixels_of = |factor: usize| {
+                    let (width, height) = (width / factor, height / factor);
+                    shown_of(
+                        mask,
+                        (request.width, request.height),
+                        (width, height),
+                        &device,
+                    )
+                };
+                let (whole, small) = (
+                    pixels_of(1).map_err(failed())?,
+                    pixels_of(self.factor).map_err(failed())?,
+                );
+                pixels = pixels.broadcast_mul(&whole).map_err(failed())?;
+                shown = Some(small);
+            }
+            let pixels = pixels.affine(2.0, -1.0).map_err(failed())?;
+            let seen = match (self.info.family, &control.kind) {
+                (Family::Sd3, Some(kind)) => pixels_of_kind(&pixels, kind),
+                _ => Ok(pixels.clone()),
+            };
+            let seen = seen.and_then(|seen| seen.affine(0.5, 0.5));
+            hints.push(Hint {
+                latents: self.vae.encode(&seen.map_err(failed())?)?,
+                shift: self.vae.shift()?,
+                shown,
+                pixels,
+            });
         }
         Ok(hints)
     }
@@ -178,6 +212,26 @@ impl Pipeline {
         }
         Ok(latents)
     }
+}
+
+/// 1 where a mask scaled to `size` does not hide, 0 elsewhere, `(1, 1, height, width)` for a grid of so many columns and
+/// rows: each has the pixel at its upper left corner, as PyTorch takes the nearest.
+fn shown_of(
+    mask: &GrayImage,
+    size: (usize, usize),
+    (columns, rows): (usize, usize),
+    device: &Device,
+) -> CandleResult<Tensor> {
+    let mask = stretched(mask, size.0 as u32, size.1 as u32);
+    let (across, down) = (size.0 / columns.max(1), size.1 / rows.max(1));
+    let mut shown = Vec::with_capacity(columns * rows);
+    for y in 0..rows {
+        for x in 0..columns {
+            let white = mask.get_pixel((x * across) as u32, (y * down) as u32).0[0];
+            shown.push(f32::from(u8::from(white < 128)));
+        }
+    }
+    Tensor::from_vec(shown, (1, 1, rows, columns), device)
 }
 
 /// Depths as a network for them sees them: `(1, 1, height, width)` on the CPU, from -1, the farthest, to 1.

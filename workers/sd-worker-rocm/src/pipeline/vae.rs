@@ -87,6 +87,17 @@ impl VaeStage {
         raw.map_err(Error::candle("encoding a picture"))
     }
 
+    /// What the scale of [`VaeStage::encode`]'s latents has added to them.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn shift(&mut self) -> Result<f64> {
+        let vae = self.module.network()?;
+        let shift = vae.shift();
+        self.module.rest();
+        Ok(shift)
+    }
+
     /// Pictures in about 0..1, f32, of latents as the denoiser has them.
     ///
     /// Some autoencoders exceed f16 in their inner layers; what comes out then is not a number. It is noticed, and the

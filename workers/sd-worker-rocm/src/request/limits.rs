@@ -304,7 +304,7 @@ impl ImageRequest {
         const FIELD: &str = "ip_adapters";
         let (count, most) = (self.ip_adapters.len(), limits.max_controls);
         within(FIELD, "the number of IP-Adapters", count, 0..=most)?;
-        if count > 0 && !info.family.is_steered() {
+        if count > 0 && !info.family.takes_ip_adapters() {
             return Err(InvalidRequest::new(
                 FIELD,
                 "IP-Adapters are implemented for models with a UNet and FLUX.1 (Redux) only",
@@ -513,15 +513,15 @@ impl ImageRequest {
         if !self.controls.is_empty() && !info.family.is_steered() {
             return Err(InvalidRequest::new(
                 FIELD,
-                "ControlNets are implemented for models with a UNet and for FLUX.1 only",
+                "ControlNets are implemented for models with a UNet, Stable Diffusion 3 and FLUX.1 only",
             ));
         }
-        let unet = info.family.has_unet();
+        let paints = info.family.has_unet() || info.family == Family::Sd3;
         for control in &self.controls {
-            if !matches!(control.hidden, Hidden::Nothing) && !unet {
+            if !matches!(control.hidden, Hidden::Nothing) && !paints {
                 return Err(InvalidRequest::new(
                     FIELD,
-                    "the preprocessor inpaint is implemented for models with a UNet only",
+                    "the preprocessor inpaint is implemented for models with a UNet and Stable Diffusion 3 only",
                 ));
             }
             let strength = control.strength;

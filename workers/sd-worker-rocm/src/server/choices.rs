@@ -138,7 +138,7 @@ impl App {
                 "instructions": info.purpose == Purpose::Instructions,
                 "depth": info.purpose == Purpose::Depth,
                 "controls": family.is_steered(),
-                "ip_adapters": family.is_steered(),
+                "ip_adapters": family.takes_ip_adapters(),
                 "true_guidance": family.has_true_guidance(),
                 "attention_guidance": family.has_unet() || family == Family::Sd3,
                 "layer_guidance": family == Family::Sd3,

@@ -12,6 +12,7 @@
 //! | [`packed`]   | single files that have a transformer with text encoders and VAE                |
 //! | [`transformer`] | single files of transformers: diffusers' names for the originals'           |
 
+pub mod block_controls;
 pub mod bytes;
 pub mod file;
 pub mod float8;

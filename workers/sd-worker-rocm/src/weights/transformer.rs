@@ -6,7 +6,7 @@
 use super::Weights;
 
 /// The name with the first prefix of `table` that it has replaced.
-fn with_prefix(name: &str, table: &[(&str, &str)]) -> Option<String> {
+pub(super) fn with_prefix(name: &str, table: &[(&str, &str)]) -> Option<String> {
     table
         .iter()
         .find_map(|(old, new)| Some(format!("{new}{}", name.strip_prefix(old)?)))
@@ -19,7 +19,7 @@ fn rows(weights: &Weights, name: &str) -> usize {
 
 /// Every tensor whose name has `mark` becomes several, named by what stands for the mark, with their shares of the
 /// rows.
-fn unstack(weights: &mut Weights, mark: &str, parts: &[(&str, usize)]) {
+pub(super) fn unstack(weights: &mut Weights, mark: &str, parts: &[(&str, usize)]) {
     let stacked: Vec<String> = weights
         .names()
         .filter(|name| name.contains(mark))
@@ -239,8 +239,8 @@ const STACKS: [(&str, &[(&str, usize)]); 3] = [
     ),
     (STACKED, PICTURE),
 ];
-const STACKED: &str = "STACKED";
-const PICTURE: &[(&str, usize)] = &[("to_q", 1), ("to_k", 1), ("to_v", 1)];
+pub(super) const STACKED: &str = "STACKED";
+pub(super) const PICTURE: &[(&str, usize)] = &[("to_q", 1), ("to_k", 1), ("to_v", 1)];
 
 /// diffusers' names for those of the originals' blocks and for those in `rest`, with stacked tensors taken apart.
 fn renamed(original: &Weights, rest: Table) -> Weights {

@@ -1,9 +1,11 @@
 //! Models and pipeline. `CANDLE_ROCM_TEST_DEVICE` names the device (`cpu` if unset), so that the same tests run on
 //! both.
 
+mod block_controls;
 mod checkpoints;
 mod classify;
 mod common;
+mod configurations;
 mod controls;
 mod devices;
 mod editing;

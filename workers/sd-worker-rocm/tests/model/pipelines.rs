@@ -92,9 +92,9 @@ fn offloaded_parts() {
 pub type Tensors = HashMap<String, Tensor>;
 
 /// The original's name of a layer, and diffusers' names of what is stacked in it.
-type Layers<'a> = &'a [(&'a str, &'a [&'a str])];
+pub type Layers<'a> = &'a [(&'a str, &'a [&'a str])];
 
-const FLUX_BLOCK: Layers = &[
+pub const FLUX_BLOCK: Layers = &[
     ("img_mod.lin", &["norm1.linear"]),
     ("txt_mod.lin", &["norm1_context.linear"]),
     ("img_attn.qkv", &["attn.to_q", "attn.to_k", "attn.to_v"]),
@@ -123,7 +123,7 @@ const FLUX_SINGLE: Layers = &[
     ("norm.query_norm", &["attn.norm_q"]),
     ("norm.key_norm", &["attn.norm_k"]),
 ];
-const FLUX: Layers = &[
+pub const FLUX: Layers = &[
     ("img_in", &["x_embedder"]),
     ("txt_in", &["context_embedder"]),
     (
@@ -206,7 +206,8 @@ const SD3: Layers = &[
 ];
 
 /// Takes the tensors of `layers` out of `ours` and names and stacks them as the original does.
-fn original(ours: &mut Tensors, theirs: &mut Tensors, old: &str, new: &str, layers: Layers) {
+/// Moves layers under names that begin with `new`, if there are any, to the originals' under `old`.
+pub fn original(ours: &mut Tensors, theirs: &mut Tensors, old: &str, new: &str, layers: Layers) {
     for (name, parts) in layers {
         for kind in ["weight", "bias"] {
             let parts: Vec<Tensor> = parts

@@ -91,6 +91,11 @@ impl Pipelines {
         &self.about["cases"][case]
     }
 
+    /// Numbers that were kept.
+    pub fn numbers(&self, name: &str) -> &Tensor {
+        &self.pictures[name]
+    }
+
     pub fn picture(&self, name: &str) -> RgbImage {
         let tensor = &self.pictures[name];
         let (height, width, _) = tensor.dims3().unwrap();

@@ -381,6 +381,40 @@ impl JointBlock {
     }
 }
 
+/// A picture alone, in a block as its stream is in a [`JointBlock`].
+#[derive(Debug, Clone)]
+pub struct PictureBlock {
+    stream: Stream,
+    heads: usize,
+}
+
+impl PictureBlock {
+    /// Reads a block under diffusers' names.
+    pub fn new(vb: VarBuilder, width: usize, heads: usize) -> Result<Self> {
+        let attn = vb.pp("attn");
+        let feed = Feed::Plain(FeedForward::new(vb.pp("ff"), width)?);
+        Ok(Self {
+            stream: Stream {
+                modulation: Some(Modulation::new(vb.pp("norm1.linear"), width, width, 6)?),
+                projections: Projections::new(&attn, &PICTURE, width, width / heads, 1e-6)?,
+                alone: None,
+                rest: Some((linear(attn.pp("to_out.0"), width, width)?, feed)),
+                norm: PlainNorm::new(&vb, width)?,
+            },
+            heads,
+        })
+    }
+
+    /// The picture after the block; `conditions` went through SiLU.
+    pub fn forward(&self, picture: &Tensor, conditions: &Tensor) -> Result<Tensor> {
+        let stream = &self.stream;
+        let by = stream.by(conditions)?;
+        let normed = stream.norm.modulated(picture, &by[1], Some(&by[0]))?;
+        let attended = attend(&stream.projections.forward(&normed)?, self.heads, None)?;
+        stream.feed(&stream.after_attention(picture, &attended, &by)?, &by)
+    }
+}
+
 /// The embedding of time, and of what else the conditions are summed from, `(batch, width)`.
 #[derive(Debug, Clone)]
 pub struct Conditions {

@@ -1,8 +1,8 @@
 //! The transformer of FLUX.1.
 
 use super::attention::{attend, Projections, Rope, PICTURE};
+use super::block_residuals::BlockResiduals;
 use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
-use super::flux_control::BlockResiduals;
 use super::step_cache::BlockCache;
 use super::{pack, unpack};
 use crate::models::config::{check_axes, within, Others};
@@ -335,7 +335,7 @@ impl Flux {
         for (i, block) in self.double.iter().enumerate() {
             let before = picture.clone();
             (picture, text) = block.forward(&picture, &text, conditions, Some(rope))?;
-            if let Some(more) = BlockResiduals::of(&added.double, i, self.double.len()) {
+            if let Some(more) = added.double.get(i) {
                 let further = picture.dim(1)? - more.dim(1)?;
                 picture = (picture + more.pad_with_zeros(1, 0, further)?)?;
             }
@@ -349,7 +349,7 @@ impl Flux {
         let mut both = Tensor::cat(&[&text, &picture], 1)?;
         for (i, block) in self.single.iter().enumerate() {
             both = block.forward(&both, conditions, rope)?;
-            if let Some(more) = BlockResiduals::of(&added.single, i, self.single.len()) {
+            if let Some(more) = added.single.get(i) {
                 let further = patches - more.dim(1)?;
                 both = (both + more.pad_with_zeros(1, tokens, further)?)?;
             }

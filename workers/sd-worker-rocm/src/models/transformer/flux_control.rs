@@ -1,10 +1,12 @@
 //! ControlNets of FLUX.1: fewer blocks of the same kind, which follow a picture's latents.
 
 use super::attention::Rope;
+use super::block_residuals::{BlockResiduals, Spread};
 use super::blocks::{Conditions, JointBlock, JointKind};
 use super::flux::{FluxConfig, SingleBlock};
 use super::pack;
 use crate::models::config::within;
+use crate::models::controlnet::HintEmbedder;
 use crate::models::layers::{linear, Linear};
 use crate::models::time::Time;
 use crate::models::VarBuilder;
@@ -20,9 +22,9 @@ pub struct FluxControlConfig {
     /// Of unions: kinds of pictures that it knows.
     #[serde(default)]
     pub num_mode: Option<usize>,
-    /// Of XLabs' kind, which sees pixels.
+    /// Of XLabs' kind, which sees pixels: channels of what is in front.
     #[serde(default)]
-    pub(crate) conditioning_embedding_channels: Option<usize>,
+    pub conditioning_embedding_channels: Option<usize>,
 }
 
 impl FluxControlConfig {
@@ -31,12 +33,34 @@ impl FluxControlConfig {
     /// # Errors
     /// Names the first that makes no sense or is not implemented.
     pub fn check(&self) -> std::result::Result<(), String> {
-        // One with joint blocks only has no single ones.
         FluxConfig {
+            // One with joint blocks only has no single ones.
             num_single_layers: self.flux.num_single_layers.max(1),
+            // Of what is in front of XLabs' kind.
+            patch_size: 1,
             ..self.flux.clone()
         }
         .check()?;
+        let (patch, inputs) = match self.conditioning_embedding_channels {
+            None => (1, self.flux.in_channels),
+            Some(channels) => {
+                let name = "conditioning_embedding_channels";
+                within(&[(name, channels)], 1 << 12)?;
+                (2, 4 * channels)
+            }
+        };
+        if self.flux.patch_size != patch {
+            return Err(format!(
+                "patch_size {} is not implemented; {patch} is",
+                self.flux.patch_size
+            ));
+        }
+        if inputs != self.flux.in_channels {
+            return Err(format!(
+                "conditioning_embedding_channels are a quarter of in_channels {}",
+                self.flux.in_channels
+            ));
+        }
         within(&[("num_layers", self.flux.num_layers)], 256)?;
         if self.flux.num_single_layers > 256 {
             return Err("num_single_layers is above 256".to_string());
@@ -44,56 +68,20 @@ impl FluxControlConfig {
         if let Some(kinds) = self.num_mode {
             within(&[("num_mode", kinds)], 1 << 10)?;
         }
-        if self.conditioning_embedding_channels.is_some() {
-            return Err(
-                "conditioning_embedding_channels (XLabs' ControlNets) is not implemented"
-                    .to_string(),
-            );
-        }
         Ok(())
     }
 }
 
-/// What is added to a transformer's blocks.
-#[derive(Debug, Clone, Default)]
-pub struct BlockResiduals {
-    /// For the blocks with layers of their own for picture and text, `(batch, patches, width)` each; each stands for
-    /// several blocks where there are fewer.
-    pub double: Vec<Tensor>,
-    /// For the others.
-    pub single: Vec<Tensor>,
-}
-
-impl BlockResiduals {
-    /// Those of two networks together.
-    ///
-    /// # Errors
-    /// If they are for different transformers, or the device fails.
-    pub fn plus(self, other: Self) -> Result<Self> {
-        let sums = |a: Vec<Tensor>, b: Vec<Tensor>| match (a.as_slice(), b.as_slice()) {
-            (_, []) => Ok(a),
-            ([], _) => Ok(b),
-            (a, b) if a.len() == b.len() => a.iter().zip(b).map(|(a, b)| a + b).collect(),
-            _ => candle_core::bail!("two ControlNets with other numbers of blocks"),
-        };
-        Ok(Self {
-            double: sums(self.double, other.double)?,
-            single: sums(self.single, other.single)?,
-        })
-    }
-
-    /// What is added behind block `index` of so many.
-    pub(super) fn of(residuals: &[Tensor], index: usize, blocks: usize) -> Option<&Tensor> {
-        let each = blocks.div_ceil(residuals.len().max(1));
-        residuals.get(index / each.max(1))
-    }
-}
+/// Channels in front of networks that see pixels: a picture is halved three times.
+const PIXEL_WIDTHS: [usize; 4] = [16; 4];
 
 /// The network.
 #[derive(Debug, Clone)]
 pub struct FluxControl {
     config: FluxControlConfig,
     picture: Linear,
+    /// In front of [`Self::hint`], where the network sees pixels.
+    pixels: Option<HintEmbedder>,
     hint: Linear,
     text: Linear,
     conditions: Conditions,
@@ -125,6 +113,13 @@ impl FluxControl {
         });
         Ok(Self {
             picture: linear(vb.pp("x_embedder"), flux.in_channels, width)?,
+            pixels: match config.conditioning_embedding_channels {
+                Some(channels) => {
+                    let vb = vb.pp("input_hint_block");
+                    Some(HintEmbedder::new(vb, 3, &PIXEL_WIDTHS, channels)?)
+                }
+                None => None,
+            },
             hint: linear(vb.pp("controlnet_x_embedder"), flux.in_channels, width)?,
             text: linear(vb.pp("context_embedder"), flux.joint_attention_dim, width)?,
             conditions: Conditions::new(
@@ -159,8 +154,26 @@ impl FluxControl {
         Rope::new(&positions, sizes, 10_000.0, like.dtype(), like.device())
     }
 
-    /// Residuals, times `strength`, for `x` as the transformer gets it, and the latents of the picture, `(1 or batch,
-    /// channels, height, width)`, of this kind.
+    /// Whether its picture is given as pixels, not as latents.
+    pub fn sees_pixels(&self) -> bool {
+        self.pixels.is_some()
+    }
+
+    /// What the network makes of the picture's latents, `(1, channels, height, width)`, or of its pixels in -1..1: done
+    /// once for all steps.
+    ///
+    /// # Errors
+    /// If shapes do not fit, or the device fails.
+    pub fn hint(&self, picture: &Tensor) -> Result<Tensor> {
+        let embedded = match &self.pixels {
+            Some(pixels) => pixels.forward(picture)?,
+            None => picture.clone(),
+        };
+        self.hint.forward(&pack(&embedded)?)
+    }
+
+    /// Residuals for a transformer with so many blocks, times `strength`, for `x` as the transformer gets it, and what
+    /// [`Self::hint`] gave, of a picture of this kind.
     ///
     /// # Errors
     /// If shapes do not fit together, or the device fails.
@@ -174,9 +187,9 @@ impl FluxControl {
         pooled: &Tensor,
         rope: &Rope,
         strength: f64,
+        blocks: (usize, usize),
     ) -> Result<BlockResiduals> {
-        let hint = self.hint.forward(&pack(hint)?)?;
-        let mut picture = self.picture.forward(&pack(x)?)?.broadcast_add(&hint)?;
+        let mut picture = self.picture.forward(&pack(x)?)?.broadcast_add(hint)?;
         let mut text = self.text.forward(text)?;
         if let Some(kinds) = &self.kinds {
             let (batch, _, _) = text.dims3()?;
@@ -184,18 +197,25 @@ impl FluxControl {
             text = Tensor::cat(&[&told.repeat((batch, 1, 1))?, &text], 1)?;
         }
         let conditions = self.conditions.forward(t, Some(guidance), pooled)?;
-        let mut residuals = BlockResiduals::default();
+        let (mut double, mut single) = (Vec::new(), Vec::new());
         for (block, out) in &self.double {
             (picture, text) = block.forward(&picture, &text, &conditions, Some(rope))?;
-            residuals.double.push((out.forward(&picture)? * strength)?);
+            double.push((out.forward(&picture)? * strength)?);
         }
         let (tokens, patches) = (text.dim(1)?, picture.dim(1)?);
         let mut both = Tensor::cat(&[&text, &picture], 1)?;
         for (block, out) in &self.single {
             both = block.forward(&both, &conditions, rope)?;
             let picture = both.narrow(1, tokens, patches)?.contiguous()?;
-            residuals.single.push((out.forward(&picture)? * strength)?);
+            single.push((out.forward(&picture)? * strength)?);
         }
-        Ok(residuals)
+        let spread = match self.sees_pixels() {
+            true => Spread::Turns,
+            false => Spread::Groups,
+        };
+        Ok(BlockResiduals {
+            double: spread.over(&double, blocks.0),
+            single: Spread::Groups.over(&single, blocks.1),
+        })
     }
 }

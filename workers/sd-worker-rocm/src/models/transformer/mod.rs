@@ -1,6 +1,7 @@
 //! Diffusion transformers, a file for each family.
 
 pub mod attention;
+pub mod block_residuals;
 pub mod blocks;
 pub mod chroma;
 pub mod experts;
@@ -14,6 +15,7 @@ pub mod qwen_image;
 pub mod sana;
 pub mod sandwich;
 pub mod sd3;
+pub mod sd3_control;
 pub mod step_cache;
 mod stretches;
 pub mod wan;

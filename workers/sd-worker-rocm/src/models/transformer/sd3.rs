@@ -1,5 +1,6 @@
 //! The transformer of Stable Diffusion 3 and 3.5.
 
+use super::block_residuals::BlockResiduals;
 use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
 use crate::models::config::{within, Others};
 use crate::models::layers::Linear;
@@ -41,7 +42,6 @@ pub struct Sd3Config {
     /// Norm of queries and keys.
     #[serde(default)]
     pub qk_norm: Option<String>,
-}
     #[serde(default)]
     pub(crate) caption_projection_dim: Option<usize>,
     #[serde(default)]
@@ -49,6 +49,7 @@ pub struct Sd3Config {
     /// What no field has.
     #[serde(flatten)]
     pub(crate) others: Others,
+}
 
 fn patch_size() -> usize {
     2
@@ -80,9 +81,9 @@ impl Sd3Config {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
-        within(
         // The table of positions, which is as large as `sample_size` says, is among the weights.
         self.others.refuse(&["sample_size"])?;
+        within(
             &[
                 ("patch_size", self.patch_size),
                 ("in_channels", self.in_channels),
@@ -95,7 +96,6 @@ impl Sd3Config {
             ],
             1 << 14,
         )?;
-        match self.qk_norm.as_deref() {
         let fixed = [
             (
                 "caption_projection_dim",
@@ -109,6 +109,7 @@ impl Sd3Config {
                 return Err(format!("{name} other than {is} is not implemented"));
             }
         }
+        match self.qk_norm.as_deref() {
             None | Some("rms_norm") => Ok(()),
             Some(other) => Err(format!("qk_norm {other} is not implemented")),
         }
@@ -120,15 +121,79 @@ impl Sd3Config {
     }
 }
 
+/// Where latents enter: patches become rows, which are told their places.
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    patches: Conv2d,
+    /// `(rows, columns, width)`, of which the middle is used.
+    positions: Option<Tensor>,
+    patch: usize,
+}
+
+impl Entry {
+    /// Reads `proj` and, for so many patches each way, `pos_embed`.
+    pub(super) fn new(
+        vb: VarBuilder,
+        (channels, width): (usize, usize),
+        patch: usize,
+        table: Option<usize>,
+    ) -> Result<Self> {
+        let positions = |table: usize| {
+            vb.get((1, table * table, width), "pos_embed")?
+                .reshape((table, table, width))
+        };
+        Ok(Self {
+            patches: conv(vb.pp("proj"), channels, width, patch, patch, 0)?,
+            positions: table.map(positions).transpose()?,
+            patch,
+        })
+    }
+
+    /// The rows of latents `(batch, channels, height, width)`: `(batch, patches, width)`.
+    ///
+    /// # Errors
+    /// If the latents are larger than the table of positions or no whole patches, or the device fails.
+    pub(super) fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        let (_, _, height, width) = x.dims4()?;
+        let patch = self.patch;
+        let (rows, columns) = (height / patch, width / patch);
+        let table = match &self.positions {
+            Some(positions) => positions.dim(0)?,
+            None => usize::MAX / patch,
+        };
+        if rows > table
+            || columns > table
+            || !height.is_multiple_of(patch)
+            || !width.is_multiple_of(patch)
+        {
+            candle_core::bail!(
+                "{height}x{width} latents; the model takes multiples of {patch} up to {}",
+                table * patch
+            )
+        }
+        let x = pixels_as_rows(&self.patches.forward(x)?)?;
+        let Some(positions) = &self.positions else {
+            return Ok(x);
+        };
+        let positions = positions
+            .narrow(0, (table - rows) / 2, rows)?
+            .narrow(1, (table - columns) / 2, columns)?
+            .contiguous()?
+            .reshape((1, rows * columns, ()))?;
+        x.broadcast_add(&positions)
+    }
+}
+
 /// The network.
 #[derive(Debug, Clone)]
 pub struct Sd3 {
     config: Sd3Config,
-    patches: Conv2d,
-    positions: Tensor,
+    entry: Entry,
     conditions: Conditions,
     text: Linear,
     blocks: Vec<JointBlock>,
+    /// Blocks that are left out, by number.
+    without: Vec<usize>,
     norm: PlainNorm,
     modulation: Modulation,
     out: Linear,
@@ -142,7 +207,6 @@ impl Sd3 {
     pub fn new(vb: VarBuilder, config: &Sd3Config) -> Result<Self> {
         config.check().map_err(candle_core::Error::msg)?;
         let (width, patch) = (config.width(), config.patch_size);
-        let table = config.pos_embed_max_size;
         let blocks = vb.pp("transformer_blocks");
         let block = |i: usize| {
             let ends = i + 1 == config.num_layers;
@@ -155,17 +219,12 @@ impl Sd3 {
             JointBlock::new(blocks.pp(i), width, config.num_attention_heads, kind)
         };
         Ok(Self {
-            patches: conv(
-                vb.pp("pos_embed.proj"),
-                config.in_channels,
-                width,
+            entry: Entry::new(
+                vb.pp("pos_embed"),
+                (config.in_channels, width),
                 patch,
-                patch,
-                0,
+                Some(config.pos_embed_max_size),
             )?,
-            positions: vb
-                .get((1, table * table, width), "pos_embed.pos_embed")?
-                .reshape((table, table, width))?,
             conditions: Conditions::new(
                 vb.pp("time_text_embed"),
                 width,
@@ -174,6 +233,7 @@ impl Sd3 {
             )?,
             text: linear(vb.pp("context_embedder"), config.joint_attention_dim, width)?,
             blocks: (0..config.num_layers).map(block).collect::<Result<_>>()?,
+            without: Vec::new(),
             norm: PlainNorm::new(&vb, width)?,
             modulation: Modulation::new(vb.pp("norm_out.linear"), width, width, 2)?,
             out: linear(vb.pp("proj_out"), width, patch * patch * config.in_channels)?,
@@ -192,12 +252,9 @@ impl Sd3 {
                 self.blocks.len() - 1
             )
         }
-        let kept = self.blocks.iter().enumerate();
-        let kept = kept.filter(|(i, _)| !blocks.contains(i));
-        Ok(Self {
-            blocks: kept.map(|(_, block)| block.clone()).collect(),
-            ..self.clone()
-        })
+        let mut fewer = self.clone();
+        fewer.without.extend(blocks);
+        Ok(fewer)
     }
 
     /// The same network in whose blocks of these names, `blocks.3`, the picture's tokens do not see one another; without
@@ -230,6 +287,19 @@ impl Sd3 {
         Ok(worse)
     }
 
+    /// Latents `(batch, channels, height, width)` behind the network's entry, as [`Self::forward`] goes on from.
+    ///
+    /// # Errors
+    /// If the picture is larger than the table of positions, or the device fails.
+    pub fn entered(&self, x: &Tensor) -> Result<Tensor> {
+        self.entry.forward(x)
+    }
+
+    /// Blocks.
+    pub fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// The network's output for `x`, `(batch, channels, height, width)`, at time `t` in 0 to 1000, with a text `(batch,
     /// tokens, width)` and a pooled one `(batch, width)`.
     ///
@@ -242,31 +312,38 @@ impl Sd3 {
         text: &Tensor,
         pooled: &Tensor,
     ) -> Result<Tensor> {
+        let entered = self.entered(x)?;
+        self.forward_steered(x, entered, t, text, pooled, &BlockResiduals::default())
+    }
+
+    /// As [`Self::forward`] with latents behind the entry, and with what ControlNets add.
+    ///
+    /// # Errors
+    /// Those of [`Self::forward`].
+    pub fn forward_steered<'a>(
+        &self,
+        x: &Tensor,
+        entered: Tensor,
+        t: impl Into<Time<'a>>,
+        text: &Tensor,
+        pooled: &Tensor,
+        added: &BlockResiduals,
+    ) -> Result<Tensor> {
         let (batch, channels, height, width) = x.dims4()?;
         let patch = self.config.patch_size;
         let (rows, columns) = (height / patch, width / patch);
-        let table = self.config.pos_embed_max_size;
-        if rows > table
-            || columns > table
-            || !height.is_multiple_of(patch)
-            || !width.is_multiple_of(patch)
-        {
-            candle_core::bail!(
-                "{height}x{width} latents; the model takes multiples of {patch} up to {}",
-                table * patch
-            )
-        }
-        let positions = self
-            .positions
-            .narrow(0, (table - rows) / 2, rows)?
-            .narrow(1, (table - columns) / 2, columns)?
-            .contiguous()?
-            .reshape((1, rows * columns, ()))?;
-        let mut picture = pixels_as_rows(&self.patches.forward(x)?)?.broadcast_add(&positions)?;
+        let mut picture = entered;
         let conditions = self.conditions.forward(t, None, pooled)?;
         let mut text = self.text.forward(text)?;
-        for block in &self.blocks {
-            (picture, text) = block.forward(&picture, &text, &conditions, None)?;
+        for (i, block) in self.blocks.iter().enumerate() {
+            if !self.without.contains(&i) {
+                (picture, text) = block.forward(&picture, &text, &conditions, None)?;
+            }
+            // Nothing is added behind the last one.
+            match added.double.get(i) {
+                Some(more) if i + 1 < self.blocks.len() => picture = (picture + more)?,
+                _ => {}
+            }
         }
         let by = self.modulation.forward(&conditions)?;
         let picture = self.norm.modulated(&picture, &by[0], Some(&by[1]))?;

@@ -135,6 +135,13 @@ impl LatentCodec for Vae {
         self.scale(&self.encode_mean(pixels)?)
     }
 
+    fn shift(&self) -> f64 {
+        match self.config.scaling().as_slice() {
+            [(_, added)] => *added,
+            _ => 0.0,
+        }
+    }
+
     fn unscaled(&self, latents: &Tensor) -> Result<Tensor> {
         self.unscale(latents)
     }

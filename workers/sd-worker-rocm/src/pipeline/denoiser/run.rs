@@ -40,6 +40,35 @@ impl Ends {
     }
 }
 
+/// A picture that a ControlNet of a transformer follows.
+#[derive(Debug, Clone)]
+pub struct Hint {
+    /// Its latents as the denoiser has them, `(1, channels, height, width)`.
+    pub latents: Tensor,
+    /// What their scale has added to them, in which networks were trained that want it left out.
+    pub shift: f64,
+    /// Where it is hidden: 1 for latents that are shown, 0 for others, `(1, 1, height, width)`.
+    pub shown: Option<Tensor>,
+    /// Its pixels in -1..1, `(1, 3, height, width)`.
+    pub pixels: Tensor,
+}
+
+impl Hint {
+    /// The same on another device.
+    ///
+    /// # Errors
+    /// If the device has no room.
+    pub fn to_device(&self, device: &Device) -> CandleResult<Self> {
+        let shown = self.shown.as_ref();
+        Ok(Self {
+            latents: self.latents.to_device(device)?,
+            shift: self.shift,
+            shown: shown.map(|x| x.to_device(device)).transpose()?,
+            pixels: self.pixels.to_device(device)?,
+        })
+    }
+}
+
 /// What a run needs to know about its request.
 pub struct Setting<'a> {
     /// The request.
@@ -59,8 +88,8 @@ pub struct Setting<'a> {
     pub ends: &'a Ends,
     /// How the network is made worse, for guidance away from that.
     pub perturbation: Option<&'a Perturbation>,
-    /// Latents of the pictures that ControlNets of transformers follow, as [`Self::references`].
-    pub hints: &'a [Tensor],
+    /// The pictures that ControlNets of transformers follow.
+    pub hints: &'a [Hint],
 }
 
 /// Where a run is.
@@ -131,7 +160,7 @@ pub struct Conditions {
     /// As [`Setting::ends`].
     pub ends: Ends,
     /// As [`Setting::hints`].
-    pub hints: Vec<Tensor>,
+    pub hints: Vec<Hint>,
 }
 
 impl Conditions {
@@ -153,7 +182,7 @@ impl Conditions {
                 .collect::<CandleResult<_>>()?,
             ends: self.ends.each(|x| x.to_device(device))?,
             hints: (self.hints.iter())
-                .map(|x| x.to_device(device))
+                .map(|hint| hint.to_device(device))
                 .collect::<CandleResult<_>>()?,
         })
     }

@@ -162,7 +162,7 @@ impl TransformerDenoiser {
             .map_err(Error::candle("preparing the denoiser"))?;
         let controls = match (like, setting.hints) {
             (Some(text), [_, ..]) => {
-                let family = self.family.family();
+                let family = &*self.family;
                 (self.controls).prepare(family, request, setting.hints, &text, latents)?
             }
             _ => Vec::new(),

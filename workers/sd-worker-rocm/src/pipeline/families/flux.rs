@@ -6,7 +6,7 @@ use crate::models::transformer::flux::{Flux, FluxConfig};
 use crate::models::transformer::pack;
 use crate::models::transformer::step_cache::{BlockCache, Takes, TEA_FLUX};
 use crate::models::VarBuilder;
-use crate::pipeline::denoiser::block_controls::residuals;
+use crate::pipeline::denoiser::block_controls::{residuals, Seen};
 use crate::pipeline::load::{distilled, without_projection, TextModels, TextSource};
 use crate::pipeline::text::{composed_long, Reading};
 use crate::request::{ImageRequest, StepCache};
@@ -123,6 +123,10 @@ impl TransformerFamily for FluxFamily {
         if self.looks == Looks::Nothing {
             self.looks = Looks::References;
         }
+    }
+
+    fn head_shares(&self) -> &[usize] {
+        &self.config.axes_dims_rope
     }
 
     fn text(&self, source: &TextSource) -> Result<TextModels> {
@@ -270,7 +274,14 @@ impl Network for Flux {
             let further = further.as_ref();
             let ends = part.step == 0 || part.step + 1 >= part.steps;
             let cache = cache.as_ref().map(|cache| (cache, ends));
-            let added = residuals(&controls, seen, level, part, (&text, &pooled))?;
+            let seen = Seen {
+                x: seen,
+                entered: None,
+                text: &text,
+                pooled: &pooled,
+                blocks: self.block_counts(),
+            };
+            let added = residuals(&controls, &seen, level, part)?;
             self.forward_cached(
                 x, time, guidance, &text, &pooled, further, &rope, &added, cache,
             )

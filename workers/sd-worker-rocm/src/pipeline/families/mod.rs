@@ -141,6 +141,12 @@ pub trait TransformerFamily: Debug + Send + Sync {
     /// Takes over what a transformer that replaces the model's own tells of itself, under diffusers' names.
     fn adopt(&mut self, _weights: &Weights) {}
 
+    /// Channels of a head, in the shares that turn with each coordinate where they do: single files of ControlNets do not
+    /// tell theirs. None where there are no ControlNets.
+    fn head_shares(&self) -> &[usize] {
+        &[]
+    }
+
     /// Opens the text encoders, and says how they are read.
     ///
     /// # Errors

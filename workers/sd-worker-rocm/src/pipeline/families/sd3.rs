@@ -4,6 +4,7 @@ use super::{Evaluation, Inputs, Network, Row, TransformerFamily};
 use crate::info::Family;
 use crate::models::transformer::sd3::{Sd3, Sd3Config};
 use crate::models::VarBuilder;
+use crate::pipeline::denoiser::block_controls::{residuals, Seen};
 use crate::pipeline::load::{distilled, TextModels, TextSource};
 use crate::pipeline::text::{Encoded, Reading};
 use crate::sampling::noise_schedule::Spacing;
@@ -92,6 +93,10 @@ impl TransformerFamily for Sd3Config {
         schedule.with_spacing(Spacing::Linspace)
     }
 
+    fn head_shares(&self) -> &[usize] {
+        std::slice::from_ref(&self.attention_head_dim)
+    }
+
     fn prompt_weights(&self) -> bool {
         true
     }
@@ -111,10 +116,24 @@ impl Network for Sd3 {
     }
 
     fn prepare(self: Arc<Self>, inputs: Inputs) -> CandleResult<Evaluation> {
-        let Inputs { text, pooled, .. } = inputs;
-        Ok(Box::new(move |x, level, _| {
+        let Inputs {
+            text,
+            pooled,
+            controls,
+            ..
+        } = inputs;
+        Ok(Box::new(move |x, level, part| {
             let time = level.time(|level| 1000.0 * level.sigma);
-            self.forward(x, time, &text, &pooled)
+            let entered = self.entered(x)?;
+            let seen = Seen {
+                x,
+                entered: Some(&entered),
+                text: &text,
+                pooled: &pooled,
+                blocks: (self.blocks(), 0),
+            };
+            let added = residuals(&controls, &seen, level, part)?;
+            self.forward_steered(x, entered, time, &text, &pooled, &added)
         }))
     }
 }
