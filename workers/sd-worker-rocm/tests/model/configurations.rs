@@ -1,0 +1,260 @@
+//! Every setting that diffusers' and transformers' classes take is followed, refused, or known to be without effect:
+//! `tests/reference/make_configurations.py` lists them, with another value of each.
+
+use super::common::file;
+use sd_worker_rocm::models::clip::ClipConfig;
+use sd_worker_rocm::models::clip_vision::ClipVisionConfig;
+use sd_worker_rocm::models::controlnet::ControlConfig;
+use sd_worker_rocm::models::dc_vae::DcVaeConfig;
+use sd_worker_rocm::models::ltx_vae::LtxVaeConfig;
+use sd_worker_rocm::models::siglip::SiglipConfig;
+use sd_worker_rocm::models::t2i_adapter::AdapterConfig;
+use sd_worker_rocm::models::t5;
+use sd_worker_rocm::models::transformer::chroma::ChromaConfig;
+use sd_worker_rocm::models::transformer::flux::FluxConfig;
+use sd_worker_rocm::models::transformer::flux2::Flux2Config;
+use sd_worker_rocm::models::transformer::flux_control::FluxControlConfig;
+use sd_worker_rocm::models::transformer::hidream::HiDreamConfig;
+use sd_worker_rocm::models::transformer::ltx::LtxConfig;
+use sd_worker_rocm::models::transformer::lumina2::Lumina2Config;
+use sd_worker_rocm::models::transformer::qwen_image::QwenImageConfig;
+use sd_worker_rocm::models::transformer::sana::SanaConfig;
+use sd_worker_rocm::models::transformer::sd3::Sd3Config;
+use sd_worker_rocm::models::transformer::sd3_control::Sd3ControlConfig;
+use sd_worker_rocm::models::transformer::wan::WanConfig;
+use sd_worker_rocm::models::transformer::z_image::ZImageConfig;
+use sd_worker_rocm::models::unet::config::UNetConfig;
+use sd_worker_rocm::models::vae::patched::PatchedVaeConfig;
+use sd_worker_rocm::models::vae::VaeConfig;
+use sd_worker_rocm::models::wan_vae::WanVaeConfig;
+use serde_json::{json, Map, Value};
+use std::collections::BTreeMap;
+
+/// What a file says as the network has it, and whether it can be followed.
+type Read = fn(&Value) -> Result<(String, Result<(), String>), String>;
+
+/// The usual way of a configuration: read, then checked.
+macro_rules! read {
+    ($config:ty, $check:ident) => {
+        |json| {
+            let config: $config =
+                serde_json::from_value(json.clone()).map_err(|e| e.to_string())?;
+            Ok((format!("{config:?}"), config.$check().map(drop)))
+        }
+    };
+    ($config:ty) => {
+        read!($config, check)
+    };
+}
+
+/// Of every transformers class.
+const NOTES: &str =
+    "architectures attention_dropout chunk_size_feed_forward dtype id2label initializer_factor \
+     initializer_range label2id output_hidden_states problem_type return_dict transformers_version";
+
+/// Each class with its configuration here, and the settings that are without effect.
+const CLASSES: [(&str, Read, &str); 28] = [
+    (
+        "CLIPTextConfig",
+        read!(ClipConfig),
+        "bos_token_id pad_token_id",
+    ),
+    ("CLIPVisionConfig", read!(ClipVisionConfig), ""),
+    ("SiglipVisionConfig", read!(SiglipConfig), "vision_use_head"),
+    ("T5Config", read_t5, T5),
+    ("UMT5Config", read_t5, T5),
+    (
+        "UNet2DConditionModel",
+        read!(UNetConfig, plan),
+        "addition_embed_type_num_heads dropout upcast_attention",
+    ),
+    (
+        "ControlNetModel",
+        read!(ControlConfig),
+        "addition_embed_type_num_heads upcast_attention",
+    ),
+    (
+        "ControlNetUnionModel",
+        read!(ControlConfig),
+        "addition_embed_type_num_heads upcast_attention",
+    ),
+    ("T2IAdapter", read!(AdapterConfig), ""),
+    ("AutoencoderKL", read!(VaeConfig), "sample_size"),
+    (
+        "AutoencoderKLFlux2",
+        read!(PatchedVaeConfig),
+        "batch_norm_momentum sample_size",
+    ),
+    ("AutoencoderKLWan", read!(WanVaeConfig), "dropout"),
+    ("AutoencoderKLQwenImage", read!(WanVaeConfig), "dropout"),
+    ("AutoencoderKLLTXVideo", read!(LtxVaeConfig), ""),
+    ("AutoencoderDC", read!(DcVaeConfig), ""),
+    ("SD3Transformer2DModel", read!(Sd3Config), "sample_size"),
+    (
+        "SD3ControlNetModel",
+        read!(Sd3ControlConfig),
+        "out_channels sample_size",
+    ),
+    ("FluxTransformer2DModel", read!(FluxConfig), ""),
+    ("FluxControlNetModel", read!(FluxControlConfig), ""),
+    ("Flux2Transformer2DModel", read!(Flux2Config), ""),
+    ("ChromaTransformer2DModel", read!(ChromaConfig), ""),
+    ("ZImageTransformer2DModel", read!(ZImageConfig), "axes_lens"),
+    ("QwenImageTransformer2DModel", read!(QwenImageConfig), ""),
+    (
+        "Lumina2Transformer2DModel",
+        read!(Lumina2Config),
+        "axes_lens sample_size scaling_factor",
+    ),
+    (
+        "HiDreamImageTransformer2DModel",
+        read!(HiDreamConfig),
+        "force_inference_output",
+    ),
+    (
+        "SanaTransformer2DModel",
+        read!(SanaConfig),
+        "attention_bias dropout guidance_embeds_scale",
+    ),
+    ("WanTransformer3DModel", read!(WanConfig), ""),
+    ("LTXVideoTransformer3DModel", read!(LtxConfig), ""),
+];
+
+/// Of training, of tokens, of the decoder.
+const T5: &str =
+    "classifier_dropout decoder_start_token_id dropout_rate eos_token_id is_encoder_decoder \
+     num_decoder_layers pad_token_id use_cache";
+
+/// T5's is the library's own, which has settings that its encoder does not read.
+fn read_t5(json: &Value) -> Result<(String, Result<(), String>), String> {
+    let read = t5::read_config(json)?;
+    let followed = (
+        (read.d_ff, read.d_kv, read.d_model, read.vocab_size),
+        (read.num_heads, read.num_layers, read.layer_norm_epsilon),
+        read.feed_forward_proj,
+        (
+            read.relative_attention_num_buckets,
+            read.relative_attention_max_distance,
+        ),
+    );
+    Ok((format!("{followed:?}"), Ok(())))
+}
+
+/// Sizes that have no default, or none that makes a network.
+fn sizes(class: &str) -> Value {
+    match class {
+        "HiDreamImageTransformer2DModel" => json!({
+            "in_channels": 16, "attention_head_dim": 8, "num_attention_heads": 2, "num_layers": 1,
+            "num_single_layers": 1, "caption_channels": [8, 8], "text_emb_dim": 8, "axes_dims_rope": [4, 2, 2],
+            "max_resolution": [16, 16], "llama_layers": [0, 1], "num_activated_experts": 1, "num_routed_experts": 2,
+            "patch_size": 2,
+        }),
+        "T5Config" | "UMT5Config" => json!({"is_encoder_decoder": false}),
+        _ => json!({}),
+    }
+}
+
+#[test]
+fn every_setting_is_followed_or_refused() {
+    let json = std::fs::read(file("tests/fixtures/configurations.json")).unwrap();
+    let listed: BTreeMap<String, BTreeMap<String, [Value; 2]>> =
+        serde_json::from_slice(&json).unwrap();
+    assert_eq!(listed.len(), CLASSES.len());
+    let mut wrong = Vec::new();
+    for (class, read, without_effect) in CLASSES {
+        let settings = &listed[class];
+        let mut base: Map<String, Value> = settings
+            .iter()
+            .filter(|(_, [default, _])| !default.is_null())
+            .map(|(name, [default, _])| (name.clone(), default.clone()))
+            .collect();
+        base.extend(sizes(class).as_object().unwrap().clone());
+        if class.starts_with("ControlNet") {
+            base.insert("_class_name".to_string(), class.into());
+        }
+        let (usual, checked) = match read(&Value::Object(base.clone())) {
+            Ok(read) => read,
+            Err(e) => panic!("{class}: {e}"),
+        };
+        assert_eq!(checked, Ok(()), "{class}");
+        let without_effect: Vec<&str> = match class.ends_with("Config") {
+            true => NOTES
+                .split_whitespace()
+                .chain(without_effect.split_whitespace())
+                .collect(),
+            false => without_effect.split_whitespace().collect(),
+        };
+        for (name, [_, other]) in settings {
+            let mut changed = base.clone();
+            changed.insert(name.clone(), other.clone());
+            let result = read(&Value::Object(changed));
+            let (followed, error) = match result {
+                Ok((text, checked)) => (text != usual, checked.err()),
+                Err(error) => (false, Some(error)),
+            };
+            // The library's errors of kinds name the value.
+            let names = |error: &String| error.contains(name.as_str()) || error.contains("another");
+            let ignored = !followed && error.is_none();
+            if error
+                .as_ref()
+                .is_some_and(|error| !followed && !names(error))
+            {
+                wrong.push(format!(
+                    "{class}.{name} = {other}: the error does not name it: {error:?}"
+                ));
+            }
+            if ignored != without_effect.contains(&name.as_str()) {
+                wrong.push(format!(
+                    "{class}.{name} = {other}: ignored: {ignored}, {error:?}"
+                ));
+            }
+        }
+        // What no version of the library has today is not ignored either.
+        let mut unknown = base;
+        unknown.insert("a_new_setting".to_string(), json!(3));
+        let error = match read(&Value::Object(unknown)) {
+            Ok((_, checked)) => checked.err(),
+            Err(error) => Some(error),
+        };
+        if !error
+            .as_ref()
+            .is_some_and(|error| error.contains("a_new_setting"))
+        {
+            wrong.push(format!("{class}: unknown settings are ignored ({error:?})"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Published files of CLIP have both towers, older ones with all that the library knew of writing text.
+#[test]
+fn a_tower_of_two() {
+    let clip = json!({
+        "model_type": "clip", "projection_dim": 24, "logit_scale_init_value": 2.6592,
+        "text_config": {
+            "vocab_size": 100, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
+            "num_attention_heads": 4, "eos_token_id": 2, "top_k": 50, "temperature": 1.0, "pruned_heads": {},
+            "add_cross_attention": false, "projection_dim": 24,
+        },
+        "vision_config": {"hidden_size": 32, "num_attention_heads": 2, "image_size": 42, "patch_size": 14,
+            "length_penalty": 1.0, "id2label": {"0": "LABEL_0"}},
+    });
+    let text = ClipConfig::from_json(clip.clone()).unwrap();
+    assert_eq!((text.hidden_size, text.projection_dim), (64, Some(24)));
+    let vision = ClipVisionConfig::from_json(clip.clone()).unwrap();
+    assert_eq!((vision.hidden_size, vision.image_size), (32, 42));
+    let siglip = SiglipConfig::from_json(json!({"vision_config": {"hidden_size": 48}})).unwrap();
+    assert_eq!(siglip.hidden_size, 48);
+    // A tower's own is read whole, and a setting in it that is not known refused.
+    let mut own = clip["text_config"].clone();
+    assert_eq!(ClipConfig::from_json(own.clone()).unwrap().hidden_size, 64);
+    own["pruned_heads"] = json!({"0": [1]});
+    let error = ClipConfig::from_json(own).unwrap_err();
+    assert!(error.contains("pruned_heads"), "{error}");
+    // Where texts end is the tokenizer's to say; a file that says otherwise means another tokenizer.
+    assert_eq!(text.check_end(99), Ok(()));
+    let mut other = text.clone();
+    other.eos_token_id = Some(7);
+    assert_eq!(other.check_end(7), Ok(()));
+    assert!(other.check_end(99).unwrap_err().contains("eos_token_id"));
+}
