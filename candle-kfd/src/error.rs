@@ -1,6 +1,9 @@
 //! What can fail, and what to do about it.
 
 use crate::driver::Errno;
+use crate::fault::Fault;
+use crate::memory::Kind;
+use crate::uapi::{AcquireVm, Request};
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -37,11 +40,139 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
+    /// The driver's interface is one that this crate does not talk to.
+    #[error("the kernel's compute driver has interface {}.{}, and {}.{} or a later 1.x is needed: update the kernel or amdgpu-dkms", version.0, version.1, oldest.0, oldest.1)]
+    Version {
+        /// What it has.
+        version: (u32, u32),
+        /// What is needed.
+        oldest: (u32, u32),
+    },
+    /// The driver's interface is too old for this.
+    #[error("the kernel's compute driver cannot tell {what}: it has interface {}.{}, and {}.{} can", version.0, version.1, since.0, since.1)]
+    TooOld {
+        /// What it cannot tell.
+        what: &'static str,
+        /// Since when it could.
+        since: (u32, u32),
+        /// What it has.
+        version: (u32, u32),
+    },
+    /// There is no such GPU.
+    #[error("there is no GPU {index}: the kernel's compute driver offers {count} to this process{}", if *count == 0 { " (rocm-doctor says why)" } else { "" })]
+    NoGpu {
+        /// Which was asked for, from 0.
+        index: usize,
+        /// How many there are.
+        count: usize,
+    },
+    /// The GPU drives a display, which a hang would take down.
+    #[error("GPU {gpu} drives a display ({}), and a hang would take the desktop with it: choose another GPU, or allow it explicitly after saving your work", outputs.join(", "))]
+    Display {
+        /// Its PCI address.
+        gpu: String,
+        /// Connectors with a screen, and consoles.
+        outputs: Vec<String>,
+    },
+    /// Something went wrong on the GPU, and the kernel has ended this process's work on it.
+    #[error("GPU {gpu} is lost for this process: {fault}; start it again, and see dmesg")]
+    Lost {
+        /// Its PCI address.
+        gpu: String,
+        /// What went wrong.
+        fault: Box<Fault>,
+    },
+    /// Memory is short.
+    #[error("GPU {gpu}: {bytes} bytes of {kind} cannot be had ({errno}){}", free_text(*free))]
+    OutOfMemory {
+        /// PCI address of the GPU.
+        gpu: String,
+        /// What kind of memory.
+        kind: Kind,
+        /// How much was wanted.
+        bytes: u64,
+        /// How much device memory is free, if that was wanted and the driver tells.
+        free: Option<u64>,
+        /// The driver's reason.
+        errno: Errno,
+    },
+    /// The host reaches only a small window of the GPU's memory.
+    #[error("the host does not see the memory of GPU {gpu}: enable resizable BAR (Above 4G Decoding) in the machine's firmware, or use host memory")]
+    NotVisible {
+        /// Its PCI address.
+        gpu: String,
+    },
+    /// GPUs do not see memory of another.
+    #[error("only {mapped} of {wanted} GPUs can see the memory{}: peers must reach each other over xGMI or PCIe (rocm-doctor shows which do)", errno_text(*errno))]
+    Peers {
+        /// How many were wanted.
+        wanted: usize,
+        /// How many would have seen it; none of them does now.
+        mapped: usize,
+        /// The driver's reason, if it gave one.
+        errno: Option<Errno>,
+    },
+    /// There are no addresses for so much memory.
+    #[error("no addresses for {bytes} bytes that host and GPUs can share: {errno}")]
+    Reserve {
+        /// How much was wanted.
+        bytes: usize,
+        /// Why.
+        errno: Errno,
+    },
+    /// Memory or doorbells of the GPU cannot be mapped for the host.
+    #[error("{bytes} bytes of {what} cannot be mapped: {errno}")]
+    Map {
+        /// What.
+        what: &'static str,
+        /// How much.
+        bytes: usize,
+        /// Why.
+        errno: Errno,
+    },
+    /// An access beyond memory.
+    #[error("{bytes} bytes at offset {offset} are not within memory of {memory} bytes")]
+    Range {
+        /// Where it begins.
+        offset: u64,
+        /// How long it is.
+        bytes: u64,
+        /// Size of the memory.
+        memory: u64,
+    },
+    /// An address that is not a multiple of what it has to be.
+    #[error("address {address:#x} is no multiple of {alignment}")]
+    Alignment {
+        /// The address.
+        address: u64,
+        /// What it must be a multiple of.
+        alignment: u64,
+    },
+    /// An offset that the driver gave for a doorbell and that is none.
+    #[error("the driver's offset {offset:#x} is not that of a doorbell")]
+    Doorbell {
+        /// The offset.
+        offset: u64,
+    },
+    /// Things of two drivers were put together.
+    #[error("memory, events and GPUs of different drivers do not work together")]
+    Foreign,
+}
+
+/// How much is free; begins with a separator.
+fn free_text(free: Option<u64>) -> String {
+    free.map_or_else(String::new, |free| format!("; {free} bytes are free"))
+}
+
+/// The driver's reason, if there is one; begins with a separator.
+fn errno_text(errno: Option<Errno>) -> String {
+    errno.map_or_else(String::new, |errno| format!(" ({errno})"))
 }
 
 /// What a user can do about a failure; begins with a separator.
-fn hint(_what: &str, errno: Errno) -> &'static str {
+fn hint(what: &str, errno: Errno) -> &'static str {
     match errno.0 {
+        libc::EBUSY if what == AcquireVm::NAME => "; this process has opened the GPU before, as ROCm's libraries do",
         libc::EACCES | libc::EPERM => {
             "; add the user to the groups render and video (usermod -aG render,video USER) and log in again"
         }

@@ -8,15 +8,29 @@
 //! |---|---|
 //! | [`uapi`] | the kernel's structures and numbers of ioctls |
 //! | [`driver`] | what a process asks of the driver: the kernel's, or another that stands in for it |
+//! | [`kfd`](Kfd), [`gpu`](Gpu) | the driver and a GPU, opened: versions, nodes, clocks, doorbells |
+//! | [`memory`](Memory) | memory that GPUs see, and the host's view of it |
+//! | [`event`](Event), [`fault`](Fault) | interrupts, and what goes wrong on a GPU |
 //! | [`generation`] | what differs from one GPU to the next |
 //! | [`sdma`] | copies and fills by the GPU's SDMA engines |
 //! | [`mock`] | a driver and GPUs in this process, for tests |
 
 pub mod driver;
 mod error;
+mod event;
+mod fault;
 pub mod generation;
+mod gpu;
+mod kfd;
+mod memory;
 pub mod mock;
 pub mod sdma;
 pub mod uapi;
 
 pub use error::{Error, Result};
+pub use event::{Event, Wake, Woken};
+pub use fault::{Fault, Reasons, Region};
+pub use gpu::{Clocks, Displays, Doorbell, Gpu};
+pub use gpu_topology::Node;
+pub use kfd::{Apertures, Kfd};
+pub use memory::{Host, Kind, Memory};

@@ -73,7 +73,7 @@ pub trait Driver: fmt::Debug + Send + Sync {
     fn root(&self) -> &Path;
 }
 
-impl dyn Driver {
+impl dyn Driver + '_ {
     /// Makes a request that holds no addresses but those of device memory.
     ///
     /// # Safety

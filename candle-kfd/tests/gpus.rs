@@ -1,0 +1,166 @@
+//! The driver and GPUs, opened: what is refused, and what is said about it.
+
+use candle_kfd::driver::Errno;
+use candle_kfd::mock::{Mock, Setup, OPEN_RENDER};
+use candle_kfd::{Displays, Error, Kfd};
+use std::sync::Arc;
+
+fn kfd(setup: Setup) -> (Arc<Mock>, Arc<Kfd>) {
+    let mock = Mock::with(setup);
+    let kfd = Kfd::with(mock.clone()).unwrap();
+    (mock, kfd)
+}
+
+#[test]
+fn gpus_are_found_and_opened_once() {
+    let (mock, kfd) = kfd(Setup::of(&["gfx1100", "gfx942"]));
+    assert_eq!(kfd.version(), (1, 17));
+    let archs: Vec<_> = kfd.nodes().iter().map(|node| node.arch.as_str()).collect();
+    assert_eq!(archs, ["gfx1100", "gfx942"]);
+    let first = kfd.gpu(0, Displays::Refuse).unwrap();
+    let again = kfd.gpu(0, Displays::Refuse).unwrap();
+    let second = kfd.gpu(1, Displays::Refuse).unwrap();
+    assert!(first.is(&again) && !first.is(&second));
+    assert_eq!(first.generation().arch, "gfx1100");
+    assert_eq!(second.node().render_minor, first.node().render_minor + 1);
+    // A second address space of a GPU is refused by the kernel.
+    assert_eq!(mock.calls("AMDKFD_IOC_ACQUIRE_VM"), 2);
+    assert_eq!(mock.calls("AMDKFD_IOC_RUNTIME_ENABLE"), 1);
+    let (low, high) = first.apertures().memory;
+    assert!(low < high && first.apertures().lds.0 > 0 && first.apertures().scratch.0 > 0);
+    let (before, after) = (first.clocks().unwrap(), first.clocks().unwrap());
+    assert!(after.gpu >= before.gpu && after.cpu >= before.cpu && before.system_hz > 0);
+    assert!(first.free_bytes().unwrap() > 0);
+    assert!(first.check_faults().is_ok());
+}
+
+#[test]
+fn a_gpu_can_be_opened_again_after_it_was_closed() {
+    let (mock, kfd) = kfd(Setup::of(&["gfx1100"]));
+    drop(kfd.gpu(0, Displays::Refuse).unwrap());
+    kfd.gpu(0, Displays::Refuse).unwrap();
+    assert_eq!(mock.calls(OPEN_RENDER), 1);
+    drop(kfd);
+    assert_eq!(mock.left().events, 0);
+}
+
+#[test]
+fn what_must_not_be_used_is_refused() {
+    let (_mock, kfd) = kfd(Setup::of(&["gfx1100", "gfx803"]));
+    assert_eq!(
+        kfd.gpu(2, Displays::Allow).unwrap_err(),
+        Error::NoGpu { index: 2, count: 2 }
+    );
+    assert_eq!(
+        kfd.gpu(1, Displays::Allow).unwrap_err(),
+        Error::UnknownArch {
+            arch: "gfx803".into()
+        }
+    );
+    let none = kfd_without_gpus();
+    let said = none.gpu(0, Displays::Refuse).unwrap_err().to_string();
+    assert!(
+        said.contains("offers 0") && said.contains("rocm-doctor"),
+        "{said}"
+    );
+}
+
+fn kfd_without_gpus() -> Arc<Kfd> {
+    kfd(Setup::of(&[])).1
+}
+
+#[test]
+fn a_gpu_with_a_display_is_left_alone_unless_allowed() {
+    let (mock, kfd) = kfd(Setup::of(&["gfx1100"]).each(|gpu| gpu.display = true));
+    match kfd.gpu(0, Displays::Refuse).unwrap_err() {
+        Error::Display { gpu, outputs } => {
+            assert_eq!(gpu, kfd.nodes()[0].pci_id);
+            assert!(!outputs.is_empty());
+        }
+        other => panic!("{other}"),
+    }
+    assert_eq!(mock.calls(OPEN_RENDER), 0);
+    kfd.gpu(0, Displays::Allow).unwrap();
+}
+
+#[test]
+fn versions_are_told_apart() {
+    let with = |version| {
+        Kfd::with(Mock::with(Setup {
+            version,
+            ..Setup::of(&["gfx1100"])
+        }))
+    };
+    for version in [(0, 9), (1, 5), (2, 0)] {
+        assert_eq!(
+            with(version).unwrap_err(),
+            Error::Version {
+                version,
+                oldest: (1, 6)
+            }
+        );
+    }
+    let gpu = with((1, 8)).unwrap().gpu(0, Displays::Refuse).unwrap();
+    assert_eq!(
+        gpu.free_bytes().unwrap_err(),
+        Error::TooOld {
+            what: "how much memory is free",
+            since: (1, 9),
+            version: (1, 8)
+        }
+    );
+}
+
+#[test]
+fn each_refusal_while_opening_is_named_and_harmless() {
+    for request in [
+        "AMDKFD_IOC_GET_VERSION",
+        "AMDKFD_IOC_GET_PROCESS_APERTURES_NEW",
+    ] {
+        let mock = Mock::new(&["gfx1100"]);
+        mock.fail(request, 0, libc::EPERM);
+        assert_eq!(
+            Kfd::with(mock.clone()).unwrap_err(),
+            Error::Ioctl {
+                ioctl: request,
+                errno: Errno(libc::EPERM)
+            }
+        );
+        Kfd::with(mock).unwrap();
+    }
+    for (request, nth) in [
+        ("AMDKFD_IOC_ACQUIRE_VM", 0),
+        ("AMDKFD_IOC_RUNTIME_ENABLE", 0),
+        ("AMDKFD_IOC_ALLOC_MEMORY_OF_GPU", 0),
+        ("AMDKFD_IOC_MAP_MEMORY_TO_GPU", 0),
+        ("AMDKFD_IOC_CREATE_EVENT", 0),
+        ("AMDKFD_IOC_CREATE_EVENT", 1),
+    ] {
+        let (mock, kfd) = kfd(Setup::of(&["gfx1100"]));
+        mock.fail(request, nth, libc::EIO);
+        assert_eq!(
+            kfd.gpu(0, Displays::Refuse).unwrap_err(),
+            Error::Ioctl {
+                ioctl: request,
+                errno: Errno(libc::EIO)
+            }
+        );
+        if nth == 0 {
+            assert!(mock.left().is_nothing(), "{request}: {:?}", mock.left());
+            kfd.gpu(0, Displays::Refuse).unwrap();
+        }
+    }
+    let (mock, kfd) = kfd(Setup::of(&["gfx1100"]));
+    mock.fail(OPEN_RENDER, 0, libc::EACCES);
+    let said = kfd.gpu(0, Displays::Refuse).unwrap_err().to_string();
+    assert!(
+        said.contains("renderD") && said.contains("usermod"),
+        "{said}"
+    );
+    // Another runtime of the process has said so before.
+    mock.fail("AMDKFD_IOC_RUNTIME_ENABLE", 0, libc::EBUSY);
+    kfd.gpu(0, Displays::Refuse).unwrap();
+    mock.fail("AMDKFD_IOC_GET_CLOCK_COUNTERS", 0, libc::EINVAL);
+    let gpu = kfd.gpu(0, Displays::Refuse).unwrap();
+    assert!(gpu.clocks().is_err() && gpu.clocks().is_ok());
+}
