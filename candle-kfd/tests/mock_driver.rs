@@ -151,6 +151,19 @@ fn a_small_bar_hides_memory_and_a_missing_link_other_gpus() {
 }
 
 #[test]
+fn memory_may_be_mapped_to_some_gpus_only() {
+    let mock = Mock::new(&["gfx942", "gfx942"]);
+    let [one, two] = [0, 1].map(|index| Opened::new(&mock, index));
+    let memory = one.alloc(1 << 32, 4096, flags::VRAM | KEEP).unwrap();
+    mock.map_partially(1);
+    let both = [one.id, two.id];
+    assert_eq!(one.map(memory.handle, &both), Err(libc::ENOMEM));
+    assert_eq!(mock.left().mappings, 1);
+    assert_eq!(one.map(memory.handle, &both).unwrap().n_success, 2);
+    assert_eq!(mock.left().mappings, 2);
+}
+
+#[test]
 fn render_nodes_are_one_of_each_gpu() {
     let mock = Mock::new(&["gfx1100", "gfx1201"]);
     let [one, two] = [0, 1].map(|index| Opened::new(&mock, index));

@@ -484,6 +484,30 @@ fn wrong_packets_stop_their_queue() {
     }
 }
 
+/// A packet of AMD's own may lead to commands that keep caches in order, and to no others.
+#[test]
+fn commands_for_caches_are_taken() {
+    const ACQUIRE: u32 = 3 << 30 | 6 << 16 | 0x58 << 8;
+    const DISPATCH_DIRECT: u32 = 3 << 30 | 3 << 16 | 0x15 << 8;
+    for (first, bit) in [(ACQUIRE, 0), (DISPATCH_DIRECT, 0x100)] {
+        let bench = Bench::new("gfx1100");
+        let (_, doorbell) = bench.aql();
+        bench.memory.store32(DATA, first).unwrap();
+        let lead = Packet::new(1 << 16)
+            .with32(4, 3 << 30 | 2 << 16 | 0x3f << 8)
+            .with64(8, DATA)
+            .with32(16, 8 | 1 << 23)
+            .with32(20, 10)
+            .with64(56, DONE);
+        bench.submit(doorbell, &lead);
+        until("it is taken or refused", || {
+            bench.done() == -1 || bench.read(INACTIVE + 8) != 0
+        });
+        assert_eq!(bench.read(INACTIVE + 8), bit);
+        assert_eq!(bench.mock().complaints().is_empty(), bit == 0);
+    }
+}
+
 #[test]
 fn memory_that_a_gpu_was_not_given_is_a_fault() {
     let bench = Bench::new("gfx1100");

@@ -27,7 +27,7 @@ mod sysfs;
 mod user;
 
 use crate::driver::{Driver, Errno, MappedFile};
-use crate::uapi::{HwExceptionData, Request};
+use crate::uapi::{HwExceptionData, MemoryExceptionData, Request};
 pub use object::{object, MockKernel};
 pub use processor::{MockLaunch, View};
 pub use setup::{GpuSetup, Setup};
@@ -163,17 +163,38 @@ impl Mock {
     /// Resets a GPU: its queues execute nothing any more, and its memory is lost.
     pub fn reset(&self, gpu: usize) {
         self.shared.injected.lost[gpu].store(true, Ordering::SeqCst);
+        let whole_gpu = HwExceptionData {
+            memory_lost: 1,
+            ..HwExceptionData::default()
+        };
+        self.hardware_exception(gpu, whole_gpu);
+    }
+
+    /// Tells of an exception of a GPU, whose number is filled in.
+    pub fn hardware_exception(&self, gpu: usize, told: HwExceptionData) {
         let mut state = self.state();
         let gpu_id = state.gpus[gpu].described.gpu_id;
-        state.events.hardware_exception(HwExceptionData {
-            // The whole GPU, because it hung.
-            reset_type: 0,
-            reset_cause: 0,
-            memory_lost: 1,
-            gpu_id,
-        });
+        state
+            .events
+            .hardware_exception(HwExceptionData { gpu_id, ..told });
         drop(state);
         self.shared.woken.notify_all();
+    }
+
+    /// Tells of an access of a GPU that failed, whose number is filled in; queues go on.
+    pub fn memory_fault(&self, gpu: usize, told: MemoryExceptionData) {
+        let mut state = self.state();
+        let gpu_id = state.gpus[gpu].described.gpu_id;
+        state
+            .events
+            .memory_fault(MemoryExceptionData { gpu_id, ..told });
+        drop(state);
+        self.shared.woken.notify_all();
+    }
+
+    /// Lets the next request that maps memory to GPUs fail once it has done so for some of them.
+    pub fn map_partially(&self, gpus: u32) {
+        self.state().map_partially = Some(gpus);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

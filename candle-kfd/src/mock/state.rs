@@ -57,6 +57,8 @@ pub(super) struct State {
     pub calls: HashMap<&'static str, usize>,
     /// Requests to refuse: which, after how many more calls, and why.
     pub refusals: Vec<(&'static str, usize, i32)>,
+    /// How many GPUs the next request maps memory to before it fails.
+    pub map_partially: Option<u32>,
     /// What hardware would let pass, or hang from without a word.
     pub complaints: Vec<String>,
 }
@@ -132,6 +134,7 @@ impl Shared {
                 renders: HashMap::new(),
                 events: Events::default(),
                 queues: BTreeMap::new(),
+                map_partially: None,
                 complaints: Vec::new(),
                 runtime_enabled: false,
                 calls: HashMap::new(),

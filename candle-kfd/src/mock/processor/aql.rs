@@ -1,6 +1,6 @@
 //! Packets of HSA, as the HSA runtime specification (section 2.8) and LLVM's AMDGPUUsage describe them.
 
-use super::{Halt, PacketError, Processor};
+use super::{pm4, Halt, PacketError, Processor};
 use crate::mock::clock;
 
 /// Bytes of a packet.
@@ -174,8 +174,10 @@ impl Processor {
 
     /// AMD's own packets.
     fn vendor(&self, packet: &Packet) -> Result<(), Halt> {
-        if packet.0[2] != BARRIER_VALUE {
-            return Err(Halt::Packet(error::VENDOR));
+        match packet.0[2] {
+            BARRIER_VALUE => {}
+            pm4::INDIRECT => return self.indirect(packet),
+            _ => return Err(Halt::Packet(error::VENDOR)),
         }
         let (signal, mask) = (packet.u64(8), packet.u64(24));
         let value = packet.u64(16) as i64;

@@ -3,6 +3,7 @@
 mod aql;
 mod dispatch;
 mod image;
+mod pm4;
 mod sdma;
 mod view;
 

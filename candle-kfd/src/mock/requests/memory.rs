@@ -123,7 +123,11 @@ pub(super) fn map(shared: &Arc<Shared>, request: &mut MapMemoryToGpu) -> Result<
     let mut state = lock(&shared.state);
     state.bound((request.handle >> 32) as u32, libc::ENODEV)?;
     let (owner, number) = state.block(request.handle, libc::ENOMEM)?;
+    let partially = state.map_partially.take();
     for &id in &ids[request.n_success as usize..] {
+        if partially == Some(request.n_success) {
+            return Err(Errno(libc::ENOMEM));
+        }
         let index = state.bound(id, libc::ENODEV)?;
         map_to(&mut state, owner, number, index)?;
         request.n_success += 1;
