@@ -19,8 +19,9 @@ fn gpu() -> (Arc<Mock>, Arc<Gpu>) {
     (mock, gpus.remove(0))
 }
 
-const ALL: [Kind; 6] = [
+const ALL: [Kind; 7] = [
     Kind::Vram,
+    Kind::VramCoherent,
     Kind::VramVisible,
     Kind::Executable,
     Kind::Gtt,
@@ -40,7 +41,8 @@ fn every_kind_has_one_address_and_comes_back() {
             assert!(memory.address() >= low && memory.address() + bytes as u64 - 1 <= high);
             let aligned = if bytes >= 2 << 20 { 2 << 20 } else { 4096 };
             assert_eq!(memory.address() % aligned, 0);
-            assert_eq!(memory.host().is_some(), kind != Kind::Vram);
+            let is_hidden = matches!(kind, Kind::Vram | Kind::VramCoherent);
+            assert_eq!(memory.host().is_none(), is_hidden);
             if let Some(host) = memory.host() {
                 assert_eq!(host.as_ptr() as u64, memory.address());
                 host.fill(0, bytes, 0xa5).unwrap();
