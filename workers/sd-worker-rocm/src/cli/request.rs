@@ -9,7 +9,7 @@ use crate::image_io::{self, DecodeLimits};
 use crate::info::ModelInfo;
 use crate::lora::Lora;
 use crate::preprocess::{Kind, NetworkFolders, Preprocessor};
-use crate::recall::Recalled;
+use crate::recall::{Recalled, Without};
 use crate::request::fields::DEFAULT_BATCH;
 use crate::request::{
     BlockStrengths, Control, ControlMode, Hidden, HighresFields, InitFields, InterfaceDefaults,
@@ -489,7 +489,7 @@ impl RequestArgs {
         let fields = match &self.from_picture {
             None => fields,
             Some(path) => {
-                let recalled = Recalled::of(&read_picture(path)?, &Method::of);
+                let recalled = Recalled::of(&read_picture(path)?, &Without);
                 let recalled =
                     recalled.map_err(|e| Error::Usage(format!("{}: {e}", path.display())))?;
                 let recalled = recalled.fitting(info);

@@ -17,9 +17,11 @@ pub mod restorer;
 
 pub use folders::FaceFolders;
 
+use crate::models::faces::Kind;
 use align::Similarity;
 use candle_core::Device;
 use detect::{central, Detector, SURE};
+use file::Opened;
 use image::{GrayImage, RgbImage};
 use paste::{mask_of, paste, Share};
 use restorer::{Parser, Restorer};
@@ -111,6 +113,19 @@ impl RestoreFaces {
                     "the {name} of restored faces is {share}; it must be from 0 to 1"
                 )));
             }
+        }
+        Ok(())
+    }
+
+    /// Looks into the files, so that a wrong one is told before a picture is drawn.
+    ///
+    /// # Errors
+    /// [`Error::BadModel`] for files of another kind and damage.
+    pub fn look(&self) -> Result<()> {
+        Opened::of(&self.restorer, Kind::restores)?;
+        Opened::of(&self.detector, |kind| kind == Kind::Detector)?;
+        if let Some(parser) = &self.parser {
+            Opened::of(parser, |kind| kind == Kind::Parser)?;
         }
         Ok(())
     }

@@ -129,6 +129,9 @@ impl Pipeline {
     ) -> Result<Generated> {
         let edit = Edit::of(request);
         let request = edit.as_ref().map_or(request, |edit| &edit.request);
+        if let Some(faces) = &request.restore_faces {
+            faces.look()?;
+        }
         let wrap = request.tuning.seamless.wrap();
         self.vae.set_wrap(wrap);
         if let Some(taesd) = &mut self.taesd {

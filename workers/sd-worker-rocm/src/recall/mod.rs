@@ -14,11 +14,42 @@ mod round_trip;
 mod tuning;
 mod web_ui;
 
+use crate::faces::RestoreFaces;
 use crate::image_io;
 use crate::request::wording::NoiseChange;
 use crate::request::{MicroConditions, RequestFields, Tuning};
 use crate::upscale::Method;
 use worker::{Error, Result};
+
+/// What the networks that a picture's text names are here.
+pub trait Networks {
+    /// The upscaler of this name.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a name that stands for none.
+    fn upscaler(&self, name: &str) -> Result<Method>;
+
+    /// Faces restored by the network of this name.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for a name that stands for none.
+    fn faces(&self, name: &str) -> Result<RestoreFaces>;
+}
+
+/// Where no folder has networks: the upscalers that need none.
+pub struct Without;
+
+impl Networks for Without {
+    fn upscaler(&self, name: &str) -> Result<Method> {
+        Method::of(name)
+    }
+
+    fn faces(&self, name: &str) -> Result<RestoreFaces> {
+        Err(Error::Usage(format!(
+            "{name:?} is to be given as files (--restore-faces, --face-detector)"
+        )))
+    }
+}
 
 /// A request as a picture tells it.
 #[derive(Debug, Clone, Default)]
@@ -30,13 +61,13 @@ pub struct Recalled {
 }
 
 impl Recalled {
-    /// Reads a picture's file; `upscaler` finds the one of a name.
+    /// Reads a picture's file.
     ///
     /// # Errors
     /// [`Error::Usage`] for a file that does not say what it was made with, or in a way that is not understood.
-    pub fn of(bytes: &[u8], upscaler: &dyn Fn(&str) -> Result<Method>) -> Result<Self> {
+    pub fn of(bytes: &[u8], networks: &dyn Networks) -> Result<Self> {
         if let Some(text) = image_io::parameters_of(bytes)? {
-            return Ok(web_ui::read(&text, upscaler));
+            return Ok(web_ui::read(&text, networks));
         }
         match image_io::comfy_graph_of(bytes)? {
             Some(graph) => comfy::read(&graph).map_err(Error::Usage),
@@ -47,8 +78,8 @@ impl Recalled {
     }
 
     /// Reads the text of a picture of AUTOMATIC1111's web UI, or of ours; any text is a prompt at least.
-    pub fn of_text(text: &str, upscaler: &dyn Fn(&str) -> Result<Method>) -> Self {
-        web_ui::read(text, upscaler)
+    pub fn of_text(text: &str, networks: &dyn Networks) -> Self {
+        web_ui::read(text, networks)
     }
 
     fn leave_out(&mut self, name: impl Into<String>) {
@@ -103,6 +134,7 @@ impl RequestFields {
             self.tuning = other.tuning;
         }
         self.highres = self.highres.or(other.highres);
+        self.restore_faces = self.restore_faces.or(other.restore_faces);
         if self.noise == NoiseChange::default() {
             self.noise = other.noise;
         }

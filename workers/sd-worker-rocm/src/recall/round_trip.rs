@@ -1,7 +1,8 @@
 //! Requests as pictures tell them, read back: what is written is read, or is said to be left out.
 
-use super::Recalled;
+use super::{Networks, Recalled};
 use crate::editing::{Editing, Fill};
+use crate::faces::RestoreFaces;
 use crate::info::{Defaults, Family, ModelInfo, Purpose, Takes, VideoInfo};
 use crate::lora::Lora;
 use crate::parameters::Parameters;
@@ -14,6 +15,24 @@ use crate::sampling::{Sampler, Schedule};
 use crate::upscale::Method;
 use crate::video::VideoFormat;
 use image::{GrayImage, RgbImage};
+use worker::{Error, Result};
+
+/// A folder with one network for faces.
+struct Folder;
+
+impl Networks for Folder {
+    fn upscaler(&self, name: &str) -> Result<Method> {
+        Method::of(name)
+    }
+
+    fn faces(&self, name: &str) -> Result<RestoreFaces> {
+        let known = RestoreFaces::new("gfpgan.safetensors".into(), "retina.safetensors".into());
+        match name == known.label() {
+            true => Ok(known),
+            false => Err(Error::Usage("there is one".to_string())),
+        }
+    }
+}
 
 fn model() -> ModelInfo {
     ModelInfo {
@@ -111,7 +130,12 @@ fn unusual() -> ImageRequest {
             ..Init::new(picture.clone(), 0.6)
         }),
         highres: None,
-        restore_faces: None,
+        restore_faces: Some(RestoreFaces {
+            weight: 0.25,
+            visibility: 0.75,
+            only_center: true,
+            ..Folder.faces("gfpgan").unwrap()
+        }),
         references: vec![picture.clone()],
         keep_reference_size: true,
         image_guidance: Some(2.0),
@@ -164,7 +188,7 @@ const LEFT_OUT: [&str; 10] = [
 fn what_is_written_is_read() {
     let (asked, info) = (unusual(), model());
     let text = Parameters::of(&asked, 0, &info).to_string();
-    let recalled = Recalled::of_text(&text, &Method::of).fitting(&info);
+    let recalled = Recalled::of_text(&text, &Folder).fitting(&info);
     for told in &recalled.left_out {
         let known = LEFT_OUT.iter().any(|name| told.starts_with(name));
         assert!(known, "{told:?} is written and not read");
@@ -200,10 +224,10 @@ fn what_is_written_is_read() {
         refiner_start,
         video,
         loras,
+        restore_faces,
         // These need pictures or networks, or change nothing in the picture.
         init: _,
         highres: _,
-        restore_faces: _,
         references: _,
         keep_reference_size: _,
         image_guidance: _,
@@ -263,6 +287,7 @@ fn what_is_written_is_read() {
     };
     assert_eq!(told(video), told(asked.video));
     assert_eq!(loras, asked.loras);
+    assert_eq!(restore_faces, asked.restore_faces);
 }
 
 #[test]
@@ -289,7 +314,7 @@ fn a_second_pass_is_read() {
     };
     asked.highres = Some(highres.build(&asked).unwrap());
     let text = Parameters::of(&asked, 0, &info).to_string();
-    let recalled = Recalled::of_text(&text, &Method::of).fitting(&info);
+    let recalled = Recalled::of_text(&text, &Folder).fitting(&info);
     let again = recalled
         .fields
         .build(&info.defaults, &InterfaceDefaults::OWN)
@@ -317,7 +342,7 @@ fn what_a_model_has_no_place_for_is_left_out() {
     other.family = Family::Sd1;
     other.refined = false;
     other.defaults.video = None;
-    let recalled = Recalled::of_text(&text, &Method::of).fitting(&other);
+    let recalled = Recalled::of_text(&text, &Folder).fitting(&other);
     assert_eq!(recalled.fields.micro, MicroConditions::default());
     assert_eq!(recalled.fields.refiner_start, None);
     assert!(!recalled.fields.video.is_asked());
@@ -325,4 +350,19 @@ fn what_a_model_has_no_place_for_is_left_out() {
         let told = recalled.left_out.iter().any(|told| told.contains(word));
         assert!(told, "{word}: {:?}", recalled.left_out);
     }
+}
+
+#[test]
+fn faces_of_networks_that_are_not_here_are_left_out() {
+    let text = "x\nSteps: 2, Face restoration: CodeFormer, Face restoration weight: 0.3, Face restoration of: center";
+    let recalled = Recalled::of_text(text, &Folder);
+    assert_eq!(recalled.fields.restore_faces, None);
+    assert_eq!(
+        recalled.left_out,
+        [
+            "Face restoration: CodeFormer",
+            "Face restoration weight: 0.3",
+            "Face restoration of: center"
+        ]
+    );
 }

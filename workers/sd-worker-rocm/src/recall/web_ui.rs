@@ -1,13 +1,13 @@
 //! The parameters text of AUTOMATIC1111's web UI, and ours.
 
 use super::besides::besides;
-use super::{tuning, Recalled};
+use super::{tuning, Networks, Recalled};
+use crate::faces::RestoreFaces;
 use crate::lora::Lora;
 use crate::parameters::Parameters;
 use crate::request::{HighresFields, RequestFields};
 use crate::rng::RngKind;
 use crate::sampling::{Sampler, Schedule};
-use crate::upscale::Method;
 
 /// Settings that say where a picture comes from, and nothing about how it is made.
 const WITHOUT_EFFECT: [&str; 14] = [
@@ -28,7 +28,7 @@ const WITHOUT_EFFECT: [&str; 14] = [
 ];
 
 /// Reads a text; any text is a prompt at least.
-pub(super) fn read(text: &str, upscaler: &dyn Fn(&str) -> worker::Result<Method>) -> Recalled {
+pub(super) fn read(text: &str, networks: &dyn Networks) -> Recalled {
     let said = Parameters::parse(text);
     let mut recalled = Recalled {
         fields: RequestFields {
@@ -85,7 +85,7 @@ pub(super) fn read(text: &str, upscaler: &dyn Fn(&str) -> worker::Result<Method>
             }),
             "Hires seed" => taken(&mut highres.seed, value),
             "Hires steps" => taken(&mut highres.steps, value),
-            "Hires upscaler" => upscaler(value).is_ok_and(|method| {
+            "Hires upscaler" => networks.upscaler(value).is_ok_and(|method| {
                 highres.method = Some(method);
                 true
             }),
@@ -106,8 +106,13 @@ pub(super) fn read(text: &str, upscaler: &dyn Fn(&str) -> worker::Result<Method>
                 highres.negative_prompt = Some(value.clone());
                 true
             }
+            "Face restoration" => networks.faces(value).is_ok_and(|faces| {
+                fields.restore_faces = Some(faces);
+                true
+            }),
             name => tuning::taken(&mut fields.tuning, name, value)
                 .or_else(|| besides(fields, name, value))
+                .or_else(|| of_faces(fields.restore_faces.as_mut(), name, value))
                 .unwrap_or_else(|| WITHOUT_EFFECT.contains(&name)),
         };
         if !understood {
@@ -123,6 +128,21 @@ pub(super) fn read(text: &str, upscaler: &dyn Fn(&str) -> worker::Result<Method>
     }
     forget_unknown(&mut recalled.fields);
     recalled
+}
+
+/// How faces are restored, which stands behind the network's name; whether it could be read, and `None` for a name that
+/// is none of these.
+fn of_faces(faces: Option<&mut RestoreFaces>, name: &str, value: &str) -> Option<bool> {
+    let set: fn(&mut RestoreFaces, &str) -> bool = match name {
+        "Face restoration weight" => |faces, value| number(&mut faces.weight, value),
+        "Face restoration visibility" => |faces, value| number(&mut faces.visibility, value),
+        "Face restoration of" => |faces, value| {
+            faces.only_center = value == "center";
+            faces.only_center
+        },
+        _ => return None,
+    };
+    Some(faces.is_some_and(|faces| set(faces, value)))
 }
 
 /// Names that are told as left out are not asked for.
@@ -179,6 +199,8 @@ fn loras(text: &str, steps: usize) -> Option<Vec<Lora>> {
 mod tests {
     use super::*;
     use crate::editing::resample::Resample;
+    use crate::recall::Without;
+    use crate::upscale::Method;
 
     #[test]
     fn a_web_uis_text() {
@@ -186,7 +208,7 @@ mod tests {
             "a cat <lora:ink:0.5>\nNegative prompt: dog\nSteps: 30, Sampler: DPM++ 2M Karras, CFG scale: 7.5, \
              Seed: 12, Size: 512x768, Model hash: abc, Model: x, Clip skip: 2, RNG: CPU, Denoising strength: 0.4, \
              Hires upscale: 1.5, Hires steps: 9, Hires upscaler: Latent (nearest), Mask blur: 4, Version: v1.9",
-            &Method::of,
+            &Without,
         );
         let fields = read.fields;
         assert_eq!(fields.prompt, "a cat <lora:ink:0.5>");
@@ -205,13 +227,11 @@ mod tests {
     fn what_is_not_understood_is_told() {
         let read = super::read(
             "x\nSteps: many, Sampler: Plaid, Seed: 1, Denoising strength: 0.5, Size: 5, Loras: \"a: 1, b\"",
-            &Method::of,
+            &Without,
         );
         assert_eq!(read.left_out.len(), 5, "{:?}", read.left_out);
         assert_eq!(read.fields.sampler, None);
         assert_eq!(read.fields.seed, Some(1));
-        assert!(super::read("just a prompt", &Method::of)
-            .left_out
-            .is_empty());
+        assert!(super::read("just a prompt", &Without).left_out.is_empty());
     }
 }

@@ -360,10 +360,10 @@ impl App {
     /// What a picture in base64 says that it was made with.
     async fn recall(&self, picture: String) -> Result<Recalled, ApiError> {
         let limits = self.options().limits.decode;
-        let upscalers = self.options().upscalers.clone();
+        let networks = self.networks();
         let read = move || {
             let bytes = image_io::from_base64(&picture, &limits)?;
-            Recalled::of(&bytes, &|name| upscalers.find(name))
+            Recalled::of(&bytes, &networks)
         };
         let field = |e: worker::Error| ApiError::field("from_picture", e.to_string());
         blocking(read).await?.map_err(field)

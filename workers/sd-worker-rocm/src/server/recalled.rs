@@ -1,18 +1,47 @@
 //! `/v1/recall`: what a picture, or a text of parameters, says that a picture was made with, as fields of a job.
 
 use super::{App, ImageWorker};
+use crate::faces::{FaceFolders, RestoreFaces};
 use crate::image_io;
 use crate::lora::Lora;
 use crate::parameters::Parameters;
-use crate::recall::Recalled;
+use crate::recall::{Networks, Recalled};
 use crate::request::{HighresFields, MicroConditions, RegionPrompt, RequestFields};
 use crate::rng::RngKind;
+use crate::upscale::{Method, UpscalerFolders};
 use axum::Json;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{json, Map, Value};
 use worker::http::{blocking, ApiError, JsonBody};
 use worker::serve::{Model, Route};
+
+/// The server's folders of networks.
+pub(super) struct Folders {
+    upscalers: UpscalerFolders,
+    faces: FaceFolders,
+}
+
+impl Networks for Folders {
+    fn upscaler(&self, name: &str) -> Result<Method, worker::Error> {
+        self.upscalers.find(name)
+    }
+
+    fn faces(&self, name: &str) -> Result<RestoreFaces, worker::Error> {
+        self.faces.find(name)
+    }
+}
+
+impl App {
+    /// Where networks are found that a picture's text names.
+    pub(super) fn networks(&self) -> Folders {
+        let options = self.options();
+        Folders {
+            upscalers: options.upscalers.clone(),
+            faces: options.faces.clone(),
+        }
+    }
+}
 
 /// The routes.
 pub(super) fn routes() -> Vec<Route<ImageWorker>> {
@@ -43,21 +72,20 @@ async fn recall(
     JsonBody(body): JsonBody<Body>,
 ) -> Result<Json<Value>, ApiError> {
     let limits = app.options().limits.decode;
-    let upscalers = app.options().upscalers.clone();
+    let networks = app.networks();
     let field = match body.picture {
         Some(_) => "picture",
         None => "parameters",
     };
     let read = move || {
-        let upscaler = |name: &str| upscalers.find(name);
         let Some(picture) = body.picture else {
             let text = body.parameters.unwrap_or_default();
-            let recalled = Recalled::of_text(&text, &upscaler);
+            let recalled = Recalled::of_text(&text, &networks);
             return Ok((text, recalled));
         };
         let bytes = image_io::from_base64(&picture, &limits)?;
         let text = image_io::parameters_of(&bytes)?.unwrap_or_default();
-        Ok((text, Recalled::of(&bytes, &upscaler)?))
+        Ok((text, Recalled::of(&bytes, &networks)?))
     };
     let wrong = |e: worker::Error| ApiError::field(field, e.to_string());
     let (text, recalled) = blocking(read).await?.map_err(wrong)?;
@@ -100,6 +128,7 @@ fn told(fields: &RequestFields) -> Value {
         "seed_size": noise.from_size,
         "step_seed_delta": (noise.step_seed_delta != 0).then_some(noise.step_seed_delta),
         "highres": fields.highres.as_ref().map(second_pass),
+        "restore_faces": fields.restore_faces.as_ref().map(faces),
         "noise_multiplier": noise.multiplier,
         "prompt_weights": fields.prompt_weights,
         "scheduled_prompts": fields.wording.scheduled,
@@ -144,6 +173,15 @@ fn second_pass(highres: &HighresFields) -> Value {
         "prompt": highres.prompt,
         "negative_prompt": highres.negative_prompt,
     }))
+}
+
+fn faces(faces: &RestoreFaces) -> Value {
+    json!({
+        "model": faces.label(),
+        "weight": faces.weight,
+        "visibility": faces.visibility,
+        "only_center": faces.only_center,
+    })
 }
 
 fn region(region: &RegionPrompt) -> Value {

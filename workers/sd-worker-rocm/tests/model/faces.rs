@@ -16,16 +16,17 @@ use sd_worker_rocm::models::VarBuilder;
 use sd_worker_rocm::weights::Weights;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-struct Made {
+/// The networks of the script, and what it made with them.
+pub struct Made {
     about: serde_json::Value,
     outputs: HashMap<String, Tensor>,
     place: tempfile::TempDir,
 }
 
 impl Made {
-    fn open() -> Self {
+    pub fn open() -> Self {
         let json = std::fs::read(file("tests/fixtures/networks/faces.json")).unwrap();
         Self {
             about: serde_json::from_slice(&json).unwrap(),
@@ -52,14 +53,49 @@ impl Made {
         Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
     }
 
-    fn write(&self, name: &str, tensors: &HashMap<String, Tensor>) -> PathBuf {
+    pub fn write(&self, name: &str, tensors: &HashMap<String, Tensor>) -> PathBuf {
         let path = self.place.path().join(format!("{name}.safetensors"));
         candle_core::safetensors::save(tensors, &path).unwrap();
         path
     }
 
-    fn file(&self, name: &str) -> PathBuf {
+    pub fn file(&self, name: &str) -> PathBuf {
         self.write(name, &self.tensors(name))
+    }
+
+    /// Where files are written.
+    pub fn place(&self) -> &Path {
+        self.place.path()
+    }
+
+    /// A detector that is sure of a face at each of the largest places, which are 32 pixels apart: some 15 pixels between
+    /// the eyes, to the left and right of its middle. So no network has weights.
+    pub fn sure_detector(&self) -> HashMap<String, Tensor> {
+        let mut detector = self.tensors("residual");
+        for (name, tensor) in &mut detector {
+            if name.contains("Head.") {
+                *tensor = tensor.zeros_like().unwrap();
+            }
+        }
+        let face = [-0.3f32, -0.2, 0.3, -0.2, 0.0, 0.0, -0.3, 0.3, 0.3, 0.3];
+        set(
+            &mut detector,
+            "LandmarkHead.2.conv1x1.bias",
+            &[face, face].concat(),
+        );
+        // The largest places, of 256 pixels; others are never sure.
+        set(
+            &mut detector,
+            "ClassHead.2.conv1x1.bias",
+            &[0.0, 9.0, 9.0, 0.0],
+        );
+        let sized = -5.0 * (256f32 / 30.0).ln();
+        set(
+            &mut detector,
+            "BboxHead.2.conv1x1.bias",
+            &[0.0, 0.0, sized, sized, 0.0, 0.0, sized, sized],
+        );
+        detector
     }
 
     fn weights(&self, name: &str) -> (Weights, VarBuilder) {
@@ -84,6 +120,10 @@ impl Made {
         let bytes: Vec<u8> = tensor.flatten_all().unwrap().to_vec1().unwrap();
         RgbImage::from_raw(width as u32, height as u32, bytes).unwrap()
     }
+}
+
+fn set(tensors: &mut HashMap<String, Tensor>, name: &str, values: &[f32]) {
+    tensors.insert(name.to_string(), Tensor::new(values, &Device::Cpu).unwrap());
 }
 
 fn go_on(_: usize, _: usize) -> ControlFlow<()> {
@@ -218,34 +258,7 @@ fn faces_are_cut_out_and_put_back_as_opencv_does_it() {
 fn several_faces_or_none() {
     let made = Made::open();
     let device = device();
-    // Surely a face of 16 pixels at each place, eyes to the left and right of its middle; so no network has weights.
-    let mut detector = made.tensors("residual");
-    for (name, tensor) in &mut detector {
-        if name.contains("Head.") {
-            *tensor = tensor.zeros_like().unwrap();
-        }
-    }
-    let set = |tensors: &mut HashMap<String, Tensor>, name: &str, values: &[f32]| {
-        tensors.insert(name.to_string(), Tensor::new(values, &Device::Cpu).unwrap());
-    };
-    let face = [-0.3f32, -0.2, 0.3, -0.2, 0.0, 0.0, -0.3, 0.3, 0.3, 0.3];
-    set(
-        &mut detector,
-        "LandmarkHead.2.conv1x1.bias",
-        &[face, face].concat(),
-    );
-    // The largest places, of 256 pixels; others are never sure.
-    set(
-        &mut detector,
-        "ClassHead.2.conv1x1.bias",
-        &[0.0, 9.0, 9.0, 0.0],
-    );
-    let sized = -5.0 * (256f32 / 30.0).ln();
-    set(
-        &mut detector,
-        "BboxHead.2.conv1x1.bias",
-        &[0.0, 0.0, sized, sized, 0.0, 0.0, sized, sized],
-    );
+    let mut detector = made.sure_detector();
     let found = made.write("detector", &detector);
     let wish = |restorer: &str| RestoreFaces::new(made.file(restorer), found.clone());
     let picture = RgbImage::from_fn(96, 64, |x, y| image::Rgb([x as u8, y as u8, 90]));

@@ -10,6 +10,7 @@ mod controls;
 mod devices;
 mod editing;
 mod faces;
+mod faces_asked;
 mod float8;
 mod float8_families;
 mod float8_files;

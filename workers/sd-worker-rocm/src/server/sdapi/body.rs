@@ -307,8 +307,7 @@ impl Body {
         let Some(text) = self.infotext.take().filter(|text| !text.trim().is_empty()) else {
             return (fields, Vec::new());
         };
-        let upscalers = &app.options().upscalers;
-        let recalled = Recalled::of_text(&text, &|name| upscalers.find(name));
+        let recalled = Recalled::of_text(&text, &app.networks());
         let recalled = recalled.fitting(app.queue().info());
         let rng = recalled.fields.rng.or(fields.rng);
         let fields = RequestFields {
