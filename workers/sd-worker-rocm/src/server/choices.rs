@@ -5,6 +5,7 @@ use crate::editing::{Fill, Fit};
 use crate::info::{Family, Purpose};
 use crate::preprocess::Kind;
 use crate::prompt::TokenCount;
+use crate::request::limits::KEY_FRAMES;
 use crate::request::ControlMode;
 use crate::sampling::{Sampler, Schedule};
 use crate::textual_inversion::Concept;
@@ -163,6 +164,7 @@ impl App {
             "loras": limits.max_loras,
             "controls": limits.max_controls,
             "frames": limits.max_frames,
+            "key_frames": KEY_FRAMES,
         }})
     }
 

@@ -24,6 +24,7 @@ mod orchestrator;
 mod page_canvas;
 mod page_form;
 mod page_gallery;
+mod page_models;
 mod page_settings;
 mod page_tools;
 mod page_work;

@@ -140,7 +140,7 @@ fn pickers_weights_and_folded_settings() {
     browser.fill("[name=batch]", "2");
     browser.fill("#count", "2");
     // 3:2, then upright.
-    browser.run("scrollTo(0, 0)");
+    browser.run("document.getElementById('form').scrollTo(0, 0)");
     browser.click("[aria-label^='3:2']");
     browser.click("[aria-label^='Swap']");
     browser.click("#go");
@@ -164,7 +164,7 @@ fn pickers_weights_and_folded_settings() {
         ),
         "true"
     );
-    browser.run("scrollTo(0, 0)");
+    browser.run("document.getElementById('form').scrollTo(0, 0)");
     browser.click("#reset");
     assert_eq!(
         browser.value("document.querySelector('[name=seed]').value"),
@@ -216,4 +216,36 @@ fn a_model_of_videos_has_a_form_of_its_own() {
     let sent = browser.value("window.sent[0]");
     assert_eq!(sent["frames"], 5);
     assert!(sent["first_frame"].as_str().unwrap().len() > 50);
+}
+
+/// Each column of the form's panes scrolls on its own, the page does not; panes of lists scroll with the page.
+#[test]
+#[ignore = "needs chromium and chromedriver"]
+fn a_column_has_one_scroll_bar() {
+    let server = Server::start();
+    let browser = Browser::start();
+    browser.visit(&server);
+    browser.run(
+        "document.querySelectorAll('#settings details').forEach(each => { each.open = true; })",
+    );
+    let over = |what: &str| {
+        browser.value(&format!(
+            "(() => {{ const e = {what}; return e.scrollHeight > e.clientHeight; }})()"
+        ))
+    };
+    assert_eq!(over("document.documentElement"), false);
+    assert_eq!(over("document.getElementById('panes')"), false);
+    assert_eq!(over("document.getElementById('form')"), true);
+    // The button stays in sight while settings move.
+    browser.run("document.getElementById('form').scrollTo(0, 1e6)");
+    let top = browser.value("document.getElementById('go').getBoundingClientRect().top");
+    let tabs = browser.value("document.getElementById('tabs').getBoundingClientRect().bottom");
+    assert!(top.as_f64() >= tabs.as_f64(), "{top} {tabs}");
+    assert!(
+        top.as_f64() < tabs.as_f64().map(|tabs| tabs + 40.0),
+        "{top} {tabs}"
+    );
+    browser.click("#tab-gallery");
+    browser.run("document.getElementById('pane-gallery').style.height = '300vh'");
+    assert_eq!(over("document.documentElement"), true);
 }

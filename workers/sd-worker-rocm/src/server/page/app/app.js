@@ -14,8 +14,8 @@
 // backend.submit(body)     promise of a job; throws ServerError with message, status and param if it is refused
 // backend.follow(id, body) a job of which the id is known; job.ended is a promise of the job when nothing more happens
 // backend.cancel(id), list(), get(path), post(path, json), blob(url)
-// sendTo(picture, where)   promise; where: text, image, inpaint, first, last (frames), control, reference, upscale,
-//                          preprocess, info
+// sendTo(picture, where)   promise; where: text, image, inpaint, first, last, key_frame (of videos), control, reference,
+//                          upscale, preprocess, info
 // canSend(where)           whether there is such a place now
 // generate()               promise of the open pane's job, or null if it was refused, which the form shows
 // open(pane), openForm()   opens a pane, or the form's that was open last
@@ -136,7 +136,7 @@ const offerPlaces = (choices) => {
     }
   }
   // The form adds those that this model has.
-  for (const place of ["control", "reference"]) sender.remove(place);
+  for (const place of ["control", "reference", "key_frame"]) sender.remove(place);
 };
 
 const keyboard = mountKeyboard(document, context);

@@ -12,6 +12,7 @@ export const PLACES = [
   ["image", "Image to image"],
   ["inpaint", "Inpaint"],
   ["first", "First frame"],
+  ["key_frame", "A frame between"],
   ["last", "Last frame"],
   ["control", "ControlNet"],
   ["reference", "References"],

@@ -2,7 +2,7 @@
 // adds to a job.
 import { makeEditor } from "./canvas/editor.js";
 import { $, make } from "./dom.js";
-import { EDITING, MASKING } from "./form/fields.js";
+import { EDITING, MASKING, VIDEO } from "./form/fields.js";
 import { ServerError } from "./server.js";
 import { makeSlot, takesPasted } from "./slot.js";
 
@@ -14,13 +14,18 @@ const missing = (param, message) => {
   throw new ServerError(message, { param });
 };
 
+// What only videos have.
+const OF_VIDEO = [...VIDEO, { name: "key_frames" }];
+
 export class Source {
   #parts;
+  #backend;
   #image;
   // The ends of a video.
   #ends = { first: makeSlot("First frame", () => {}), last: makeSlot("Last frame", () => {}) };
 
   constructor(context) {
+    this.#backend = context.backend;
     const onDraw = () => context.sendTo({ blob: this.#image.blob }, "inpaint");
     const draw = make("button", { type: "button", class: "small draw", hidden: true, onclick: onDraw }, "Draw on it");
     this.#image = makeSlot("Picture to start from", (blob, bitmap) => {
@@ -56,8 +61,10 @@ export class Source {
   }
 
   // Fields of a job of a pane.
-  compose(pane) {
-    return (this.#parts[pane] ?? this.#parts.text).compose();
+  async compose(pane) {
+    const fields = await (this.#parts[pane] ?? this.#parts.text).compose();
+    // Another model's may be kept in the form.
+    return this.#backend.choices.video ? fields : { ...none(OF_VIDEO), ...fields };
   }
 
   // A picture into a pane, with the mask that it had there, or to an end of the video.

@@ -53,6 +53,16 @@ export const VIDEO = [
   { name: "fps", label: "Frames a second", kind: "number", min: 1, max: 120, step: 1, usual: (c) => c.video.fps },
   { name: "video_format", label: "File", kind: "choice", options: (c) => c.video_formats, usual: () => "mp4" },
   { name: "late_guidance", label: "Guidance of late steps", ...guidance, when: (c) => c.video.late },
+  { name: "frame_noise", label: "Noise of given frames", ...share, placeholder: "the model's", when: (c) => c.video.frame_noise },
+  {
+    name: "decode_timestep",
+    label: "Noise at the decoder",
+    ...share,
+    placeholder: "the model's",
+    when: (c) => c.video.denoising_decoder,
+    hint: "How much the decoder is told to take out.",
+  },
+  { name: "decode_noise", label: "Noise mixed in before", ...share, placeholder: "the model's", when: (c) => c.video.denoising_decoder },
 ];
 
 export const EDITING = [

@@ -3,9 +3,9 @@ import { make } from "../dom.js";
 import { iconButton } from "../icons.js";
 import { makeField } from "./field.js";
 
-// `param` is the request's field, `fresh()` a new entry, `render(entry)` the parts of one, where entry has `get()` (its
+// `param` is the request's field, `title` what one is called and `heading` all of them, `fresh()` a new entry, `render(entry)` the parts of one, where entry has `get()` (its
 // fields), `change(fields)` (null takes one out), `row(row)` (a field of its own) and `refresh()`.
-export const makeList = ({ request, backend }, { param, title, most, addLabel, fresh, render, hint }) => {
+export const makeList = ({ request, backend }, { param, title, heading = title, most, addLabel, fresh, render, hint }) => {
   const error = make("p", { class: "error", hidden: true, role: "alert" });
   const count = make("span", { class: "hint" });
   const list = make("div", { class: "entries" });
@@ -13,7 +13,7 @@ export const makeList = ({ request, backend }, { param, title, most, addLabel, f
   const details = make(
     "details",
     { class: "group list", "data-list": param },
-    make("summary", {}, title, " ", count),
+    make("summary", {}, heading, " ", count),
     hint && make("p", { class: "hint" }, hint),
     list,
     add,
