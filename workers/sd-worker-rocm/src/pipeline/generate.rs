@@ -1,54 +1,37 @@
 //! From a request to pictures.
 
 use super::denoiser::run::Ends;
-use super::denoiser::{Denoiser, Guided, Halves, Part, Run};
-use super::given::Given;
+use super::denoiser::Denoiser;
 use super::highres::Second;
-use super::keep::Keep;
-use super::loras::active;
-use super::pace::Pace;
-use super::phases::{Phase, Phases, Script};
+use super::phases::{Phases, Script};
 use super::picture;
-use super::place::GuidancePlace;
 use super::start::Start;
+use super::steps::Sampled;
 use super::text::{Encoded, Prompt};
 use super::types::{Generated, Progress, Stage, Timings};
 use super::Pipeline;
 use crate::editing::Edit;
 use crate::faces::{Faces, RestoreFaces};
-use crate::info::Family;
-use crate::info::Purpose;
 use crate::request::{ImageRequest, ValidRequest};
 use crate::rng::{BatchNoise, Variation};
-use crate::sampling::{SamplerOptions, SamplerRun, Seen};
-use candle_core::{Result as CandleResult, Tensor};
+use candle_core::Tensor;
 use image::RgbImage;
-use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use worker::{Error, Result};
 
 /// What is ready before the first step.
-struct Prepared {
-    script: Script,
-    start: Option<Start>,
+pub(super) struct Prepared {
+    /// The prompts.
+    pub script: Script,
+    /// The picture to start from.
+    pub start: Option<Start>,
     /// How much of the way from there is walked again.
-    strength: f64,
+    pub strength: f64,
     /// The prompts for the refiner, and the share of the steps at which it takes over.
-    refiner: Option<(Script, f64)>,
+    pub refiner: Option<(Script, f64)>,
     /// The seed of each picture.
-    seeds: Vec<u64>,
-}
-
-/// Whose turn it is, and which steps are its own.
-struct Turn<'a> {
-    script: &'a Script,
-    /// Of one picture's latents.
-    shape: &'a [usize],
-    /// The shares of the run between which its steps begin.
-    part: (f64, f64),
-    /// What the turn before has left.
-    from: Option<&'a Tensor>,
+    pub seeds: Vec<u64>,
 }
 
 /// What a pass gives.
@@ -61,14 +44,6 @@ pub(super) struct Drawn {
     pub seeds: Vec<u64>,
     /// The noise that comes next.
     pub noise: BatchNoise,
-}
-
-/// What became of the steps.
-enum Sampled {
-    /// Latents without noise, after so many steps.
-    Latents(Tensor, usize),
-    /// The progress function asked to stop.
-    Cancelled,
 }
 
 impl Pipeline {
@@ -364,257 +339,6 @@ impl Pipeline {
         };
         let noise = BatchNoise::new(request.rng, seeds, &shape, &self.place.denoiser);
         noise.varied(seeds, &variation)
-    }
-
-    /// All steps: the model's, and the refiner's after them.
-    fn run(
-        &mut self,
-        other: Option<&mut Denoiser>,
-        request: &ImageRequest,
-        prepared: &Prepared,
-        noise: &mut BatchNoise,
-        timings: &mut Timings,
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Sampled> {
-        let shape = noise.shape().to_vec();
-        let share = prepared.refiner.as_ref().map_or(1.0, |(_, share)| *share);
-        let turn = Turn {
-            script: &prepared.script,
-            shape: &shape,
-            part: (0.0, share),
-            from: None,
-        };
-        let sampled = self.sample(other, request, prepared, turn, noise, timings, progress)?;
-        let (Some((script, _)), Sampled::Latents(latents, _)) = (&prepared.refiner, &sampled)
-        else {
-            return Ok(sampled);
-        };
-        self.denoiser.rest();
-        let turn = Turn {
-            script,
-            shape: &shape,
-            part: (share, 1.0),
-            from: Some(latents),
-        };
-        self.swap_refiner();
-        let refined = self.sample(None, request, prepared, turn, noise, timings, progress);
-        self.denoiser.rest();
-        self.swap_refiner();
-        refined
-    }
-
-    /// How the sampler goes about a request that begins at this strength, for so many tokens of a picture.
-    pub(super) fn sampler_options(
-        &self,
-        request: &ImageRequest,
-        strength: f64,
-        image_tokens: usize,
-    ) -> SamplerOptions {
-        SamplerOptions {
-            sampler: request.sampler,
-            schedule: request.schedule(),
-            steps: request.steps,
-            strength,
-            eta: request.eta,
-            churn: request.tuning.churn(),
-            levels: request.tuning.levels(self.info.family == Family::Sdxl),
-            image_tokens,
-        }
-    }
-
-    /// The steps of one turn.
-    #[allow(clippy::too_many_arguments)]
-    fn sample(
-        &mut self,
-        other: Option<&mut Denoiser>,
-        request: &ImageRequest,
-        prepared: &Prepared,
-        turn: Turn,
-        noise: &mut BatchNoise,
-        timings: &mut Timings,
-        progress: &mut dyn FnMut(Progress) -> ControlFlow<()>,
-    ) -> Result<Sampled> {
-        let device = self.place.denoiser.clone();
-        let tokens = self.denoiser.image_tokens(turn.shape);
-        let options = self.sampler_options(request, prepared.strength, tokens);
-        let mut steps = SamplerRun::new(&self.schedule, &options)?.part(&self.schedule, turn.part);
-        // The second denoiser is the model's, not the refiner's.
-        let is_own = turn.from.is_none();
-        let mut other = other.filter(|_| is_own);
-        let device_of = |other: &Denoiser| other.device().clone();
-        let own = self.second.as_ref().filter(|_| is_own);
-        let other_device = other.as_deref().or(own).map(device_of);
-        let mut given = Given::of(&turn.script.ends);
-        let start = prepared.start.as_ref();
-        let keep = Keep::new(request, start, self.info.inpainting, self.factor, &device);
-        let keep = keep.map_err(Error::candle("preparing the mask"))?;
-
-        let begun = Instant::now();
-        let total = steps.steps();
-        if progress(tell(Stage::Denoise, steps.index(), total)).is_break() {
-            return Ok(Sampled::Cancelled);
-        }
-        let failed = || Error::candle("denoising");
-        let mut pace = Pace::new(&device).map_err(failed())?;
-        // A picture that is a condition is not where all steps begin.
-        let begun_with =
-            start.filter(|_| self.info.purpose != Purpose::Instructions || options.strength < 1.0);
-        let latents = begun_with.map(|start| &start.latents);
-        let mut first = || -> CandleResult<Tensor> {
-            if let Some(latents) = turn.from {
-                return Ok(latents.clone());
-            }
-            let mut noise = noise.draw()?;
-            let latents = match latents {
-                Some(latents) => Some(latents.broadcast_as(noise.shape())?.contiguous()?),
-                None => None,
-            };
-            let latents = match (&keep, latents) {
-                (Some(keep), Some(latents)) => Some(keep.fill(&latents, &noise)?),
-                (_, latents) => latents,
-            };
-            if let (Some(factor), Some(_)) = (request.noise.multiplier, &latents) {
-                noise = (noise * factor)?;
-            }
-            steps.start(latents.as_ref(), &noise)
-        };
-        let mut x = first().map_err(failed())?;
-        let launches = || {
-            let there = other_device.as_ref().map_or(0, worker::device::launches);
-            worker::device::launches(&device) + there
-        };
-        let launched = launches();
-        let recordings = self.denoiser.recordings().clone();
-        let counted = recordings.counts();
-        let prediction = self.schedule.prediction;
-        let mut present: Option<(Phase, Run)> = None;
-        let both = request.sampler.needs_negative();
-        while !steps.is_done() {
-            let timestep = steps.level().timestep;
-            let enqueue = Instant::now();
-            let part = Part {
-                step: steps.index(),
-                steps: total,
-            };
-            // LoRAs are the model's, not the refiner's.
-            let changed =
-                turn.from.is_none() && self.set_denoiser_loras(&active(&request.loras, part))?;
-            let phase = turn.script.phase(part.step);
-            let changed = changed || self.denoiser.is_past(timestep);
-            let run = match present.take() {
-                Some((before, run)) if before == phase && !changed => run,
-                before => {
-                    // Its memory is given back before the next one's is taken.
-                    drop(before);
-                    self.begin(other.as_deref_mut(), request, &turn, &phase, timestep)?
-                }
-            };
-            let mut evaluations = 0;
-            // Both the frames that are given and the sampler draw noise.
-            let noise = RefCell::new(&mut *noise);
-            let stepped = steps.step(
-                &x,
-                &mut |x, level| {
-                    evaluations += 1;
-                    let guided = match &mut given {
-                        Some(given) => {
-                            let seen = given.input(x, level, &mut noise.borrow_mut())?;
-                            let guided = run.output(&seen, level, part)?;
-                            Guided {
-                                output: given.output(guided.output)?,
-                                negative: guided.negative.map(|x| given.output(x)).transpose()?,
-                            }
-                        }
-                        None => run.output(x, level, part)?,
-                    };
-                    let image = |output: &Tensor| {
-                        let denoised = prediction.denoised(x, output, level)?;
-                        match &keep {
-                            None => Ok(denoised),
-                            Some(keep) => keep.lead(&denoised, part),
-                        }
-                    };
-                    let negative = guided.negative.filter(|_| both);
-                    Ok(Seen {
-                        image: image(&guided.output)?,
-                        negative: negative.as_ref().map(image).transpose()?,
-                    })
-                },
-                &mut || noise.borrow_mut().draw(),
-            );
-            let stepped = stepped.map_err(failed())?;
-            present = Some((phase, run));
-            x = stepped.x;
-            timings.enqueue += enqueue.elapsed();
-            timings.evaluations += evaluations;
-            pace.step().map_err(failed())?;
-            let step = steps.index();
-            let due = request.preview_every > 0
-                && step.is_multiple_of(request.preview_every)
-                && step < total;
-            let preview = match due {
-                true => Some(self.preview(&stepped.denoised)?),
-                false => None,
-            };
-            let report = Progress {
-                preview,
-                ..tell(Stage::Denoise, step, total)
-            };
-            if progress(report).is_break() {
-                return Ok(Sampled::Cancelled);
-            }
-        }
-        drop(present);
-        if let Some(given) = &given {
-            x = given.end(x).map_err(failed())?;
-        }
-        // A refiner has the last word.
-        if let Some(keep) = keep.as_ref().filter(|_| steps.index() == total) {
-            x = keep.end(&x).map_err(failed())?;
-        }
-        timings.launches += launches() - launched;
-        let counts = recordings.counts();
-        timings.graphs += counts.replayed - counted.replayed;
-        timings.recorded += counts.recorded - counted.recorded;
-        device.synchronize().map_err(failed())?;
-        timings.denoise += begun.elapsed();
-        Ok(Sampled::Latents(x, total))
-    }
-
-    /// The denoiser, ready for the prompts of a phase from a timestep on; `other`, or the model's own second one, computes
-    /// the negative prompt's half.
-    fn begin(
-        &mut self,
-        other: Option<&mut Denoiser>,
-        request: &ImageRequest,
-        turn: &Turn,
-        phase: &Phase,
-        timestep: f64,
-    ) -> Result<Run> {
-        self.denoiser.turn_to(timestep);
-        let guided = self.denoiser.guidance(request).is_some();
-        let conditions = turn.script.conditions(phase, request, guided, turn.shape)?;
-        // The second denoiser is the model's, not the refiner's.
-        let own = self.second.as_mut().filter(|_| turn.from.is_none());
-        let mut other = other.or(own);
-        if let Some(other) = &mut other {
-            other.turn_to(timestep);
-        }
-        let theirs = match &other {
-            Some(other) => {
-                let conditions = conditions.to_device(other.device());
-                Some(conditions.map_err(Error::candle("bringing prompts to the second denoiser"))?)
-            }
-            None => None,
-        };
-        let theirs = theirs.as_ref().map(|theirs| theirs.setting(request));
-        let halves = match (other, &theirs, &self.place.guidance) {
-            (Some(other), Some(theirs), _) => Halves::With(other, theirs),
-            (_, _, GuidancePlace::InTurn) => Halves::InTurn,
-            _ => Halves::Together,
-        };
-        self.denoiser
-            .run(&conditions.setting(request), halves, turn.shape)
     }
 }
 

@@ -22,6 +22,7 @@ mod preview;
 mod redux;
 mod refiner;
 mod start;
+mod steps;
 #[cfg(all(test, feature = "built-in-model"))]
 mod tests;
 mod text;
