@@ -275,7 +275,10 @@ fn editing(editing: &Editing) -> Vec<(&'static str, String)> {
         settings.push(("Masked area padding", padding.to_string()));
     }
     if editing.soft {
-        settings.push(("Soft inpainting enabled", "True".to_string()));
+        settings.push(("Soft mask", "True".to_string()));
+    }
+    if let Some(soft) = editing.soft_inpainting {
+        settings.extend(soft.settings());
     }
     if !editing.outpaint.is_empty() {
         settings.push(("Outpaint", editing.outpaint.to_string()));

@@ -4,7 +4,7 @@ use super::faces::FaceArgs;
 use super::png_info::read_picture;
 use super::wording::WordingArgs;
 use crate::editing::options::USUAL_PADDING;
-use crate::editing::{Editing, Fill, Fit, Sides};
+use crate::editing::{Editing, Fill, Fit, Sides, SoftInpainting};
 use crate::image_io::{self, DecodeLimits};
 use crate::info::ModelInfo;
 use crate::lora::Lora;
@@ -183,6 +183,16 @@ pub struct RequestArgs {
     /// Grey of the mask says when its pixels begin to be painted (differential diffusion).
     #[arg(long, value_parser = BoolishValueParser::new())]
     soft_mask: bool,
+
+    /// Mix the picture and what is painted in every step where the mask is grey, as the web UI's Soft inpainting does; `usual`,
+    /// or NAME=NUMBER,…: schedule-bias, preservation-strength, transition-contrast-boost, mask-influence,
+    /// difference-threshold, difference-contrast.
+    #[arg(long, requires = "init_image", num_args = 0..=1, default_missing_value = "usual", value_name = "SETTINGS")]
+    soft_inpainting: Option<SoftInpainting>,
+
+    /// Which latents are painted, where that is another place than the pixels of --mask; it is not softened.
+    #[arg(long, requires = "init_image", value_name = "FILE")]
+    latent_mask: Option<PathBuf>,
 
     /// Paint on beyond the sides of --init-image: pixels for all sides, or left=N,right=N,top=N,bottom=N.
     #[arg(long, requires = "init_image", value_name = "SIDES")]
@@ -534,11 +544,13 @@ impl RequestArgs {
             return Ok(None);
         };
         let mask = self.mask.as_deref().map(picture).transpose()?;
+        let latent_mask = self.latent_mask.as_deref().map(picture).transpose()?;
         let image = picture(path)?;
         Ok(Some(InitFields {
             strength: self.strength,
             mask: mask.as_ref().map(image_io::to_mask),
             transparency: image_io::transparency_mask(&image),
+            latent_mask: latent_mask.as_ref().map(image_io::to_mask),
             mask_from_alpha: self.mask_from_alpha,
             mask_blur: Some(self.mask_blur),
             mask_invert: self.mask_invert,
@@ -547,6 +559,7 @@ impl RequestArgs {
                 fill: self.mask_fill,
                 only_masked: self.only_masked.then_some(self.mask_padding),
                 soft: self.soft_mask,
+                soft_inpainting: self.soft_inpainting,
                 outpaint: self.outpaint.unwrap_or_default(),
             },
             ..InitFields::new(image_io::to_rgb(&image))

@@ -34,6 +34,7 @@ impl Edit {
             fill,
             only_masked,
             soft,
+            soft_inpainting: _,
             outpaint,
         } = init.editing;
         let (picture, mask) = whole(init, outpaint);
@@ -98,6 +99,7 @@ impl Edit {
             mask: ready_mask,
             mask_blur: 0.0,
             mask_invert: false,
+            latent_mask: init.latent_mask.clone(),
             editing: Editing {
                 // What a picture of another size still needs.
                 fit: match region {
@@ -128,19 +130,29 @@ impl Edit {
         })
     }
 
-    /// Puts pictures of the request's size back.
-    pub fn finish(&self, pictures: &mut [RgbImage]) {
+    /// Puts pictures of the request's size back; `masks` of that size, one for each, count instead of the request's own.
+    pub fn finish(&self, pictures: &mut [RgbImage], masks: &[GrayImage]) {
         let Some(under) = &self.under else {
             return;
         };
-        for picture in pictures {
+        for (i, picture) in pictures.iter_mut().enumerate() {
             if let Some(region) = under.region {
                 let part = fitted(picture, region.width, region.height, Fit::Crop);
                 let mut all = under.picture.clone();
                 put(&mut all, &part, region.x, region.y);
                 *picture = all;
             }
-            composite(&under.mask, &under.picture, picture);
+            let own = masks.get(i).map(|mask| match under.region {
+                None => mask.clone(),
+                Some(region) => {
+                    let part = fitted(mask, region.width, region.height, Fit::Crop);
+                    let mut all = GrayImage::new(picture.width(), picture.height());
+                    put(&mut all, &part, region.x, region.y);
+                    all
+                }
+            });
+            let mask = own.as_ref().unwrap_or(&under.mask);
+            composite(mask, &under.picture, picture);
         }
     }
 }
@@ -239,7 +251,7 @@ mod tests {
         assert_eq!(ready.image.get_pixel(0, 0).0, [32, 12, 9]);
         assert_eq!(ready.image.dimensions(), (32, 32));
         let mut pictures = [RgbImage::from_pixel(32, 32, Rgb([250, 250, 250]))];
-        edit.finish(&mut pictures);
+        edit.finish(&mut pictures, &[]);
         assert_eq!(pictures[0].dimensions(), (100, 80));
         for (x, y, pixel) in pictures[0].enumerate_pixels() {
             let inside = (40..56).contains(&x) && (20..36).contains(&y);
@@ -288,7 +300,7 @@ mod tests {
         };
         let edit = Edit::of(&request(init)).unwrap();
         let mut pictures = [RgbImage::from_pixel(32, 32, Rgb([250, 250, 250]))];
-        edit.finish(&mut pictures);
+        edit.finish(&mut pictures, &[]);
         assert_eq!(pictures[0].get_pixel(0, 3).0, [0, 3, 9]);
         assert_eq!(pictures[0].get_pixel(1, 3).0, [250; 3]);
     }

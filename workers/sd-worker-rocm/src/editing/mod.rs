@@ -9,6 +9,7 @@
 //! | [`region`]  | the part of a picture that a mask needs                                                 |
 //! | [`resample`]  | latents in another size                                                                 |
 //! | [`resize`]    | pictures in another size, as Pillow resizes them                                        |
+//! | [`soft`]    | soft inpainting: grey that mixes in every step                                          |
 //! | [`edit`]    | all of it for a request                                                                 |
 
 pub mod blur;
@@ -18,6 +19,8 @@ pub mod options;
 pub mod region;
 pub mod resample;
 pub mod resize;
+pub mod soft;
 
 pub use edit::Edit;
 pub use options::{Editing, Fill, Fit, Sides};
+pub use soft::SoftInpainting;

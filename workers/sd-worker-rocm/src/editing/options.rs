@@ -1,5 +1,6 @@
 //! What can be asked for.
 
+use super::soft::SoftInpainting;
 use worker::{Error, Result};
 
 /// How a picture of another shape comes to the request's size.
@@ -207,7 +208,7 @@ impl std::fmt::Display for Sides {
 pub const USUAL_PADDING: usize = 32;
 
 /// What is done to a picture that a request starts from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
 pub struct Editing {
     /// How it comes to the request's size.
     pub fit: Fit,
@@ -219,6 +220,8 @@ pub struct Editing {
     /// Grey of the mask says when its pixels begin to be painted (differential diffusion, arXiv:2306.00950) instead of
     /// how they are mixed.
     pub soft: bool,
+    /// Grey of the mask mixes in every step, and differences say which pixels are taken.
+    pub soft_inpainting: Option<SoftInpainting>,
     /// Pixels added at the picture's sides, which are painted.
     pub outpaint: Sides,
 }

@@ -15,7 +15,7 @@ use crate::faces::{Faces, RestoreFaces};
 use crate::request::{ImageRequest, ValidRequest};
 use crate::rng::{BatchNoise, Variation};
 use candle_core::Tensor;
-use image::RgbImage;
+use image::{GrayImage, RgbImage};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 use worker::{Error, Result};
@@ -40,6 +40,8 @@ pub(super) struct Drawn {
     pub latents: Tensor,
     /// Steps done.
     pub steps: usize,
+    /// Where the pictures lie over the one to start from, where that is not the request's mask.
+    pub masks: Vec<GrayImage>,
     /// The seed of each picture.
     pub seeds: Vec<u64>,
     /// The noise that comes next.
@@ -122,6 +124,7 @@ impl Pipeline {
             steps,
             seeds,
             mut noise,
+            masks,
         }) = drawn
         else {
             return Ok(cancelled(timings));
@@ -157,7 +160,7 @@ impl Pipeline {
             }
         }
         if let Some(edit) = &edit {
-            edit.finish(&mut images);
+            edit.finish(&mut images, &masks);
         }
         timings.decode = begun.elapsed();
         Ok(Generated {
@@ -222,9 +225,15 @@ impl Pipeline {
             second.rest();
         }
         Ok(match sampled? {
-            Sampled::Latents(latents, steps) => Some(Drawn {
+            Sampled::Done {
                 latents,
                 steps,
+                masks,
+                ..
+            } => Some(Drawn {
+                latents,
+                steps,
+                masks,
                 seeds: prepared.seeds,
                 noise,
             }),

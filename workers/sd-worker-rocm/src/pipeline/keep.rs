@@ -2,9 +2,11 @@
 
 use super::denoiser::Part;
 use super::start::Start;
-use crate::editing::Fill;
+use crate::editing::resize::Filter;
+use crate::editing::{Fill, SoftInpainting};
 use crate::request::ImageRequest;
 use candle_core::{DType, Device, Result, Tensor};
+use image::GrayImage;
 
 /// Latents that are known, and how much of them is not to be.
 pub(super) struct Keep {
@@ -13,6 +15,8 @@ pub(super) struct Keep {
     /// `(1, 1, height, width)`: 1 is painted. Grey is a matter of time where the mask is soft, else there is none.
     mask: Tensor,
     soft: bool,
+    /// Grey mixes in every step.
+    blend: Option<SoftInpainting>,
     /// The network is told what is kept and ends with it.
     told: bool,
     fill: Fill,
@@ -27,23 +31,30 @@ impl Keep {
         factor: usize,
         device: &Device,
     ) -> Result<Option<Self>> {
-        let editing = request.init.as_ref().map(|init| init.editing);
-        let (Some(editing), Some(start)) = (editing.as_ref(), start) else {
+        let (Some(init), Some(start)) = (&request.init, start) else {
             return Ok(None);
         };
         let Some(mask) = &start.mask else {
             return Ok(None);
         };
-        let mask = mask.latents(factor, device)?;
+        let editing = init.editing;
+        let blend = editing.soft_inpainting;
+        let mask = match &init.latent_mask {
+            Some(mask) => scaled(mask, request, factor, device)?,
+            // As the web UI scales masks, by which soft inpainting is defined.
+            None if blend.is_some() => scaled(&mask.pixels, request, factor, device)?,
+            None => mask.latents(factor, device)?,
+        };
         Ok(Some(Self {
             latents: start.latents.clone(),
-            mask: match editing.soft {
+            mask: match editing.soft || blend.is_some() {
                 true => mask,
                 // Mixtures of latents are no picture's: a latent is painted or kept.
                 false => mask.ge(0.5f32)?.to_dtype(DType::F32)?,
             },
             told,
             soft: editing.soft,
+            blend,
             fill: editing.fill,
         }))
     }
@@ -58,16 +69,40 @@ impl Keep {
         }
     }
 
+    /// What soft inpainting mixes with: with the filling, which each picture may have its own of.
+    #[must_use]
+    pub fn mixing_with(self, filled: Option<&Tensor>) -> Self {
+        match filled.filter(|_| self.blend.is_some()) {
+            Some(filled) => Self {
+                latents: filled.clone(),
+                ..self
+            },
+            None => self,
+        }
+    }
+
+    /// Where each of the new pictures lies over the old one, as soft inpainting sees it; none for other masks.
+    pub fn overlays(&self, x: &Tensor, size: (u32, u32)) -> Result<Vec<GrayImage>> {
+        match &self.blend {
+            Some(blend) => blend.overlays(&self.latents, x, &self.mask, size),
+            None => Ok(Vec::new()),
+        }
+    }
+
     /// The latents after the last step. Schedules that end above zero leave noise on what is kept: it is taken off.
     pub fn end(&self, x: &Tensor) -> Result<Tensor> {
-        match self.soft || self.told {
+        match self.soft || self.told || self.blend.is_some() {
             true => Ok(x.clone()),
             false => self.mixed(x, &self.mask),
         }
     }
 
     /// The picture that a step sees, with what is kept in place of what the network thinks: the sampler is led to it.
-    pub fn lead(&self, denoised: &Tensor, part: Part) -> Result<Tensor> {
+    /// `sigma` is the noise over the image's share.
+    pub fn lead(&self, denoised: &Tensor, part: Part, sigma: f64) -> Result<Tensor> {
+        if let Some(blend) = &self.blend {
+            return blend.blend(&self.latents, denoised, &self.mask, sigma);
+        }
         let mask = match self.soft {
             // Of N steps grey of m is painted in the last m N.
             true => {
@@ -83,4 +118,17 @@ impl Keep {
         let kept = self.latents.broadcast_mul(&mask.affine(-1.0, 1.0)?)?;
         painted.broadcast_mul(mask)?.broadcast_add(&kept)
     }
+}
+
+/// A mask as web UIs bring it to latents' size: `(1, 1, height, width)`, 0..1.
+fn scaled(
+    mask: &GrayImage,
+    request: &ImageRequest,
+    factor: usize,
+    device: &Device,
+) -> Result<Tensor> {
+    let (width, height) = (request.width / factor, request.height / factor);
+    let small = Filter::Bicubic.resize(mask, width as u32, height as u32);
+    let values = Tensor::from_vec(small.into_raw(), (1, 1, height, width), device)?;
+    values.to_dtype(DType::F32)? / 255.0
 }

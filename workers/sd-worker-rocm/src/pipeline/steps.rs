@@ -13,8 +13,9 @@ use super::Pipeline;
 use crate::info::{Family, Purpose};
 use crate::request::ImageRequest;
 use crate::rng::BatchNoise;
-use crate::sampling::{SamplerOptions, SamplerRun, Seen};
+use crate::sampling::{Prediction, SamplerOptions, SamplerRun, Seen};
 use candle_core::{Result as CandleResult, Tensor};
+use image::GrayImage;
 use std::cell::RefCell;
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -29,12 +30,23 @@ struct Turn<'a> {
     part: (f64, f64),
     /// What the turn before has left.
     from: Option<&'a Tensor>,
+    /// What that one mixed with, where a mask mixes.
+    filled: Option<&'a Tensor>,
 }
 
 /// What became of the steps.
 pub(super) enum Sampled {
-    /// Latents without noise, after so many steps.
-    Latents(Tensor, usize),
+    /// What there is after the last step.
+    Done {
+        /// Latents without noise.
+        latents: Tensor,
+        /// Steps done.
+        steps: usize,
+        /// The latents of the picture to start from, with the filling of its mask, where there is one.
+        filled: Option<Tensor>,
+        /// Where the pictures lie over the old one, each its own, where that is not the request's mask.
+        masks: Vec<GrayImage>,
+    },
     /// The progress function asked to stop.
     Cancelled,
 }
@@ -57,9 +69,15 @@ impl Pipeline {
             shape: &shape,
             part: (0.0, share),
             from: None,
+            filled: None,
         };
         let sampled = self.sample(other, request, prepared, turn, noise, timings, progress)?;
-        let (Some((script, _)), Sampled::Latents(latents, _)) = (&prepared.refiner, &sampled)
+        let (
+            Some((script, _)),
+            Sampled::Done {
+                latents, filled, ..
+            },
+        ) = (&prepared.refiner, &sampled)
         else {
             return Ok(sampled);
         };
@@ -69,6 +87,7 @@ impl Pipeline {
             shape: &shape,
             part: (share, 1.0),
             from: Some(latents),
+            filled: filled.as_ref(),
         };
         self.swap_refiner();
         let refined = self.sample(None, request, prepared, turn, noise, timings, progress);
@@ -134,6 +153,7 @@ impl Pipeline {
         let begun_with =
             start.filter(|_| self.info.purpose != Purpose::Instructions || options.strength < 1.0);
         let latents = begun_with.map(|start| &start.latents);
+        let mut filled = turn.filled.cloned();
         let mut first = || -> CandleResult<Tensor> {
             if let Some(latents) = turn.from {
                 return Ok(latents.clone());
@@ -144,7 +164,10 @@ impl Pipeline {
                 None => None,
             };
             let latents = match (&keep, latents) {
-                (Some(keep), Some(latents)) => Some(keep.fill(&latents, &noise)?),
+                (Some(keep), Some(latents)) => {
+                    filled = Some(keep.fill(&latents, &noise)?);
+                    filled.clone()
+                }
                 (_, latents) => latents,
             };
             if let (Some(factor), Some(_)) = (request.noise.multiplier, &latents) {
@@ -153,6 +176,7 @@ impl Pipeline {
             steps.start(latents.as_ref(), &noise)
         };
         let mut x = first().map_err(failed())?;
+        let keep = keep.map(|keep| keep.mixing_with(filled.as_ref()));
         let launches = || {
             let there = other_device.as_ref().map_or(0, worker::device::launches);
             worker::device::launches(&device) + there
@@ -205,7 +229,13 @@ impl Pipeline {
                         let denoised = prediction.denoised(x, output, level)?;
                         match &keep {
                             None => Ok(denoised),
-                            Some(keep) => keep.lead(&denoised, part),
+                            Some(keep) => {
+                                let sigma = match prediction {
+                                    Prediction::Flow => level.sigma,
+                                    _ => level.ratio(),
+                                };
+                                keep.lead(&denoised, part, sigma)
+                            }
                         }
                     };
                     let negative = guided.negative.filter(|_| both);
@@ -242,9 +272,12 @@ impl Pipeline {
         if let Some(given) = &given {
             x = given.end(x).map_err(failed())?;
         }
+        let mut masks = Vec::new();
         // A refiner has the last word.
         if let Some(keep) = keep.as_ref().filter(|_| steps.index() == total) {
             x = keep.end(&x).map_err(failed())?;
+            let size = (request.width as u32, request.height as u32);
+            masks = keep.overlays(&x, size).map_err(failed())?;
         }
         timings.launches += launches() - launched;
         let counts = recordings.counts();
@@ -252,7 +285,12 @@ impl Pipeline {
         timings.recorded += counts.recorded - counted.recorded;
         device.synchronize().map_err(failed())?;
         timings.denoise += begun.elapsed();
-        Ok(Sampled::Latents(x, total))
+        Ok(Sampled::Done {
+            latents: x,
+            steps: total,
+            filled,
+            masks,
+        })
     }
 
     /// The denoiser, ready for the prompts of a phase from a timestep on; `other`, or the model's own second one, computes

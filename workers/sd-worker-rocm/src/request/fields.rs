@@ -73,6 +73,8 @@ pub struct InitFields {
     pub strength: Option<f64>,
     /// What to paint anew.
     pub mask: Option<GrayImage>,
+    /// Which latents are painted, as [`Init::latent_mask`].
+    pub latent_mask: Option<GrayImage>,
     /// Standard deviation in pixels by which the mask is softened.
     pub mask_blur: Option<f64>,
     /// Paint what is black in the mask instead.
@@ -92,6 +94,7 @@ impl InitFields {
             image,
             strength: None,
             mask: None,
+            latent_mask: None,
             mask_blur: None,
             mask_invert: false,
             editing: Editing::default(),
@@ -440,6 +443,7 @@ impl InitFields {
             image: self.image,
             strength: self.strength.or(model.strength).unwrap_or(usual),
             mask,
+            latent_mask: self.latent_mask,
             mask_blur: self.mask_blur.unwrap_or(interface.mask_blur),
             mask_invert: self.mask_invert,
             editing,

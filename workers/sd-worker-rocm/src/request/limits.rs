@@ -544,6 +544,7 @@ fn check_editing(init: &Init, limits: &Limits) -> Result<(), InvalidRequest> {
         fill,
         only_masked,
         soft,
+        soft_inpainting,
         outpaint,
     } = init.editing;
     let masked = init.mask.is_some() || !outpaint.is_empty();
@@ -551,6 +552,8 @@ fn check_editing(init: &Init, limits: &Limits) -> Result<(), InvalidRequest> {
         ("mask_fill", fill != Fill::Original),
         ("only_masked", only_masked.is_some()),
         ("soft_mask", soft),
+        ("soft_inpainting", soft_inpainting.is_some()),
+        ("latent_mask", init.latent_mask.is_some()),
     ] {
         if asked && !masked {
             return Err(InvalidRequest::new(
@@ -558,6 +561,15 @@ fn check_editing(init: &Init, limits: &Limits) -> Result<(), InvalidRequest> {
                 format!("{field} needs a mask, or sides to paint (outpaint)"),
             ));
         }
+    }
+    if let Some(settings) = soft_inpainting {
+        if soft {
+            let reason = "soft_inpainting and soft_mask are two ways to read a mask's grey; one of them, please";
+            return Err(InvalidRequest::new("soft_inpainting", reason));
+        }
+        let wrong =
+            |reason| InvalidRequest::new("soft_inpainting", format!("soft_inpainting: {reason}"));
+        settings.check().map_err(wrong)?;
     }
     let padding = only_masked.unwrap_or(0);
     within("mask_padding", "mask_padding", padding, MASK_PADDING)?;

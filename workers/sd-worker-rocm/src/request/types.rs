@@ -22,6 +22,9 @@ pub struct Init {
     pub strength: f64,
     /// What to paint anew: white is painted, black is kept. Scaled like the picture.
     pub mask: Option<GrayImage>,
+    /// Which latents are painted, where that is another place than the pixels of [`Self::mask`]; it is neither softened
+    /// nor inverted, nor cut with the picture.
+    pub latent_mask: Option<GrayImage>,
     /// Standard deviation in pixels by which the mask is softened.
     pub mask_blur: f64,
     /// Paint what is black in the mask instead.
@@ -37,6 +40,7 @@ impl Init {
             image,
             strength,
             mask: None,
+            latent_mask: None,
             mask_blur: 0.0,
             mask_invert: false,
             editing: Editing::default(),

@@ -1,7 +1,7 @@
 //! What jobs can ask of the picture that they start from.
 
 use crate::editing::options::USUAL_PADDING;
-use crate::editing::{Editing, Fill, Fit, Sides};
+use crate::editing::{Editing, Fill, Fit, Sides, SoftInpainting};
 use schemars::JsonSchema;
 use serde::Deserialize;
 use worker::http::ApiError;
@@ -20,6 +20,9 @@ pub(super) struct EditingBody {
     mask_padding: Option<usize>,
     /// Grey of the mask says when its pixels begin to be painted.
     soft_mask: bool,
+    /// Grey of the mask mixes the picture and what is painted in every step, as the web UI's extension does; `{}` is as
+    /// usual.
+    soft_inpainting: Option<SoftInpainting>,
     /// Paint what is transparent in the picture.
     pub(super) mask_from_alpha: bool,
     /// Pixels to paint beyond the picture's sides.
@@ -51,6 +54,7 @@ impl EditingBody {
             fill: fill.map_err(wrong("mask_fill"))?.unwrap_or_default(),
             only_masked: self.only_masked.then_some(padding),
             soft: self.soft_mask,
+            soft_inpainting: self.soft_inpainting,
             outpaint: Sides {
                 left: self.outpaint.left,
                 right: self.outpaint.right,

@@ -124,6 +124,8 @@ pub(super) struct Body {
     input_image: Option<String>,
     init_image: Option<String>,
     mask_image: Option<String>,
+    /// Which latents are painted, if not those of the mask: in base64, white is painted.
+    latent_mask: Option<String>,
     strength: Option<f64>,
 
     sampler: Option<String>,
@@ -256,15 +258,24 @@ impl App {
             Some(picture) => Some(self.recall(picture).await?),
             None => None,
         };
+        let latent_mask = match body.latent_mask.take() {
+            Some(mask) => Some(self.mask("latent_mask", mask).await?),
+            None => None,
+        };
         let init = match body.pictures()? {
             Some((image, mask)) => Some(InitFields {
                 strength: body.strength,
                 mask_blur: body.mask_blur,
                 mask_invert: body.mask_invert.unwrap_or(false),
+                latent_mask,
                 mask_from_alpha: body.editing.mask_from_alpha,
                 editing: body.editing.read()?,
                 ..self.init(image, mask).await?
             }),
+            None if latent_mask.is_some() => {
+                let reason = "latent_mask goes with a picture and a mask (image_inpaint)";
+                return Err(ApiError::field("latent_mask", reason));
+            }
             None => None,
         };
         let depth = match body.depth_image {

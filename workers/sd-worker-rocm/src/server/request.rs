@@ -5,7 +5,7 @@ use crate::image_io;
 use crate::request::{
     InitFields, InterfaceDefaults, InvalidRequest, Limits, RequestFields, ValidRequest,
 };
-use image::{DynamicImage, RgbImage};
+use image::{DynamicImage, GrayImage, RgbImage};
 use worker::http::{blocking, ApiError};
 
 impl From<InvalidRequest> for ApiError {
@@ -87,6 +87,16 @@ impl App {
         }
     }
 
+    /// A mask in base64, of this field.
+    pub(super) async fn mask(
+        &self,
+        field: &'static str,
+        mask: String,
+    ) -> Result<GrayImage, ApiError> {
+        let mask = self.decode(field, Upload::Base64(mask)).await?;
+        Ok(image_io::to_mask(&mask))
+    }
+
     /// The start of an image-to-image or inpainting request: pictures in base64, each with the name of its field.
     pub(super) async fn init(
         &self,
@@ -95,10 +105,7 @@ impl App {
     ) -> Result<InitFields, ApiError> {
         let image = self.decode(field, Upload::Base64(image)).await?;
         let mask = match mask {
-            Some((field, mask)) => {
-                let mask = self.decode(field, Upload::Base64(mask)).await?;
-                Some(image_io::to_mask(&mask))
-            }
+            Some((field, mask)) => Some(self.mask(field, mask).await?),
             None => None,
         };
         Ok(InitFields {

@@ -5,7 +5,7 @@ use super::small::{apart, Pipelines};
 use image::{GrayImage, Luma};
 use sd_worker_rocm::editing::fit::fitted;
 use sd_worker_rocm::editing::resize::Filter;
-use sd_worker_rocm::editing::{Editing, Fill, Fit};
+use sd_worker_rocm::editing::{Editing, Fill, Fit, SoftInpainting};
 use sd_worker_rocm::pipeline::{ImageRequest, Init, PipelineOptions};
 use sd_worker_rocm::request::Limits;
 
@@ -87,6 +87,93 @@ fn masks_fillings_and_parts() {
         assert!(off <= 1, "{case}: {off}");
         let off = apart(&draw(case, other), &expected);
         assert!(off > 3, "{case}: the option hardly matters ({off})");
+    }
+}
+
+/// The web UI's soft inpainting, and latents that are painted elsewhere than the mask's pixels.
+#[test]
+fn soft_inpainting_is_the_web_uis() {
+    let p = Pipelines::of("editing");
+    let mut pipeline = p.load(&p.folder("edit"), PipelineOptions::default());
+    let mut draw = |case: &str, init: Init| {
+        let request = ImageRequest {
+            init: Some(init),
+            ..p.request(case)
+        };
+        let images = pipeline.draw(&request, &mut go_on).unwrap().images;
+        images.into_iter().next().unwrap()
+    };
+    let ramp = |settings: &str, fill| Init {
+        mask: Some(image::DynamicImage::from(p.picture("ramp")).to_luma8()),
+        editing: Editing {
+            soft_inpainting: Some(settings.parse().unwrap()),
+            fill,
+            ..Editing::default()
+        },
+        ..Init::new(p.picture("start"), 1.0)
+    };
+    let set =
+        "schedule-bias=1.5,preservation-strength=2,transition-contrast-boost=9,mask-influence=0.4,\
+               difference-threshold=1.25,difference-contrast=3";
+    let noisy = "schedule-bias=0.5,preservation-strength=1,transition-contrast-boost=32,mask-influence=0.7,\
+                 difference-threshold=2,difference-contrast=1";
+    let elsewhere = Init {
+        latent_mask: Some(rectangle((48, 32), [4, 2, 30, 20])),
+        ..masked(&p, Editing::default())
+    };
+    for (case, init, other) in [
+        (
+            "soft_inpainting",
+            ramp("usual", Fill::Original),
+            ramp(set, Fill::Original),
+        ),
+        (
+            "soft_inpainting_set",
+            ramp(set, Fill::Original),
+            ramp("mask-influence=0.4", Fill::Original),
+        ),
+        (
+            "soft_inpainting_noise",
+            ramp(noisy, Fill::Noise),
+            ramp(noisy, Fill::Original),
+        ),
+        ("latent_mask", elsewhere, masked(&p, Editing::default())),
+    ] {
+        let expected = p.picture(case);
+        let off = apart(&draw(case, init), &expected);
+        assert!(off <= 1, "{case}: {off}");
+        let off = apart(&draw(case, other), &expected);
+        assert!(off > 3, "{case}: the option hardly matters ({off})");
+    }
+}
+
+/// Of a part that is cut out, differences say which pixels are put back; around it nothing is touched.
+#[test]
+fn a_part_is_painted_softly() {
+    let p = Pipelines::of("editing");
+    let mut pipeline = p.load(&p.folder("edit"), PipelineOptions::default());
+    let large = p.picture("large");
+    let request = ImageRequest {
+        batch: 2,
+        init: Some(Init {
+            mask: Some(rectangle((112, 80), [60, 24, 72, 32])),
+            mask_blur: 4.0,
+            editing: Editing {
+                only_masked: Some(4),
+                soft_inpainting: Some(SoftInpainting::default()),
+                ..Editing::default()
+            },
+            ..Init::new(large.clone(), 1.0)
+        }),
+        ..p.request("only_masked")
+    };
+    let images = pipeline.draw(&request, &mut go_on).unwrap().images;
+    assert_ne!(images[0], images[1]);
+    for image in &images {
+        assert_eq!(image.dimensions(), large.dimensions());
+        let same = |x, y| image.get_pixel(x, y) == large.get_pixel(x, y);
+        assert!((0..112).all(|x| (0..4).all(|y| same(x, y))));
+        assert!(apart(image, &large) > 30);
     }
 }
 
@@ -187,6 +274,7 @@ fn what_does_not_fit_together_is_refused() {
             .map(|e| e.field)
     };
     let usual = Editing::default();
+    let soft_inpainting = Some(SoftInpainting::default());
     let fill = Fill::Noise;
     let only_masked = Some(8);
     let outpaint = "left=60000".parse().unwrap();
@@ -201,6 +289,13 @@ fn what_does_not_fit_together_is_refused() {
         ),
         (
             Editing {
+                soft_inpainting,
+                ..usual
+            },
+            "soft_inpainting",
+        ),
+        (
+            Editing {
                 only_masked,
                 ..usual
             },
@@ -212,4 +307,19 @@ fn what_does_not_fit_together_is_refused() {
         let with_mask = refused(editing, Some(GrayImage::new(8, 8)));
         assert_eq!(with_mask.is_some(), field == "outpaint", "{field}");
     }
+    let mask = || Some(GrayImage::new(8, 8));
+    let both = Editing {
+        soft: true,
+        soft_inpainting,
+        ..usual
+    };
+    assert_eq!(refused(both, mask()), Some("soft_inpainting"));
+    let wild = Editing {
+        soft_inpainting: Some(SoftInpainting {
+            mask_influence: f64::NAN,
+            ..SoftInpainting::default()
+        }),
+        ..usual
+    };
+    assert_eq!(refused(wild, mask()), Some("soft_inpainting"));
 }

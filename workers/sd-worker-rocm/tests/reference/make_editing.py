@@ -6,7 +6,7 @@
 import sys
 import numpy as np
 import torch
-from PIL import Image
+from PIL import Image, ImageFilter
 from transformers import CLIPTextModelWithProjection
 from diffusers import (FlowMatchEulerDiscreteScheduler, SD3Transformer2DModel, StableDiffusion3Img2ImgPipeline, StableDiffusion3Pipeline,
                        StableDiffusionImg2ImgPipeline, StableDiffusionInpaintPipeline, StableDiffusionPipeline)
@@ -77,6 +77,92 @@ def loop(pipe, name, start, mask, fill='original', soft=False):
     keep(name, 'edit', (image * over + np.asarray(start) * (1 - over)).round().astype(np.uint8), **asked(sampler='DDIM', steps=4))
 
 
+# As the web UI's extension "Soft inpainting" has them: schedule bias, preservation strength, transition contrast boost, mask
+# influence, difference threshold, difference contrast.
+USUAL = (1, 0.5, 4, 0, 0.5, 2)
+
+
+def mixed(kept, painted, mask, sigma, bias, strength, boost, *_):
+    """Latents along straight lines, with lengths of their own (float64)."""
+    new = torch.pow(mask, sigma ** bias * strength)
+    line = kept * (1 - new) + painted * new
+    length = lambda x: x.double().norm(dim=1, keepdim=True)
+    wanted = (length(kept) ** boost * (1 - new) + length(painted) ** boost * new) ** (1 / boost)
+    return line * (wanted / (length(line) + 1e-5)).to(line.dtype)
+
+
+def ranked(values, low, high):
+    """Weighted means of the neighbours between two shares of their weights, over a weight of 1 at least."""
+    y, x = np.mgrid[-2:3, -2:3]
+    bell = lambda square: np.exp(-square / 1.5 ** 2)
+    weights = np.maximum(0, (bell(x ** 2 + y ** 2) - bell(9.0)) / (1 - bell(9.0)))
+    out = np.empty_like(values)
+    height, width = values.shape
+    for row in range(height):
+        for column in range(width):
+            near = [(values[row + dy, column + dx], weights[dy + 2, dx + 2]) for dy in range(-2, 3) for dx in range(-2, 3)
+                    if 0 <= row + dy < height and 0 <= column + dx < width]
+            near.sort()
+            ends = np.cumsum([weight for _, weight in near])
+            total = ends[-1]
+            a, b = total * low, total * high
+            if b - a < 1:
+                a, b = (a + b) / 2 - 0.5, (a + b) / 2 + 0.5
+                if b > total:
+                    a, b = total - 1, total
+                if a < 0:
+                    a, b = 0, 1
+            share = np.clip(np.minimum(b, ends) - np.maximum(a, np.concatenate([[0], ends[:-1]])), 0, None)
+            out[row, column] = (share * [value for value, _ in near]).sum() / share.sum()
+    return out
+
+
+def overlay(kept, painted, mask, size, bias, strength, boost, influence, threshold, contrast):
+    """Where latents have changed, as a mask in pixels."""
+    scale = 0.5 * (1 - influence) + (1 - mask[0, 0].numpy() ** (strength / 2)) * influence
+    scale = scale / (1.00001 - scale)
+    distance = (painted - kept).norm(dim=1)[0].numpy()
+    distance = ranked(ranked(distance, 0.9, 1), 0.25, 0.75)
+    with np.errstate(divide='ignore', invalid='ignore'):
+        old = 1 / (1 + (distance / (threshold * scale)) ** contrast)
+    old = old ** 3 * (old * (6 * old - 15) + 10)
+    image = Image.fromarray((255 * (1 - old)).astype(np.uint8)).resize(size, Image.LANCZOS)
+    return image.filter(ImageFilter.GaussianBlur(4))
+
+
+def soft_inpainting(pipe, name, start, mask, settings=USUAL, latent_mask=None, noisy=False):
+    """The web UI's loop: what the network thinks is mixed with what is kept in every step, and the differences at the end say what is seen."""
+    pixels = torch.from_numpy(np.asarray(start).copy()).permute(2, 0, 1)[None] / 127.5 - 1
+    factor = pipe.vae.config.scaling_factor
+    kept = pipe.vae.encode(pixels).latent_dist.mean * factor
+    small = (latent_mask or mask).convert('RGB').resize((kept.shape[3], kept.shape[2]))
+    small = torch.from_numpy(np.asarray(small)[..., 0].astype(np.float32) / 255)[None, None]
+    if settings is None:
+        small = small.round()
+    text, negative = pipe.encode_prompt('a red door', 'cpu', 1, True, '')
+    noise = torch.randn(kept.shape, generator=seeded(7))
+    if noisy:
+        kept = kept * (1 - small) + noise * small
+    scheduler = pipe.scheduler
+    scheduler.set_timesteps(4)
+    x = scheduler.add_noise(kept, noise, scheduler.timesteps[:1])
+    for t in scheduler.timesteps:
+        uncond, cond = pipe.unet(torch.cat([x] * 2), t, torch.cat([negative, text])).sample.chunk(2)
+        a = scheduler.alphas_cumprod[t]
+        clean = (x - (1 - a).sqrt() * (uncond + 4.0 * (cond - uncond))) / a.sqrt()
+        if settings is None:
+            clean = clean * small + kept * (1 - small)
+        else:
+            clean = mixed(kept, clean, small, float(((1 - a) / a).sqrt()), *settings)
+        x = scheduler.step((x - a.sqrt() * clean) / (1 - a).sqrt(), t, x).prev_sample
+    if settings is None:
+        x = x * small + kept * (1 - small)
+    image = ((pipe.vae.decode(x / factor).sample + 1) * 127.5).clamp(0, 255).round()[0].permute(1, 2, 0).numpy()
+    seen = mask if settings is None else overlay(kept, x, small, start.size, *settings)
+    seen = np.asarray(seen).astype(np.float32)[..., None] / 255
+    keep(name, 'edit', (image * seen + np.asarray(start) * (1 - seen)).round().astype(np.uint8), **asked(sampler='DDIM', steps=4))
+
+
 def modes():
     """Sizes of another shape."""
     processor = VaeImageProcessor()
@@ -121,6 +207,11 @@ if __name__ == '__main__':
     ramp = Image.fromarray(np.tile(np.linspace(0, 255, 48).astype(np.uint8), (32, 1)))
     loop(pipe, 'soft', start, remember('ramp', ramp).convert('L'), soft=True)
     loop(pipe, 'mixed', start, ramp)
+    soft_inpainting(pipe, 'soft_inpainting', start, ramp)
+    soft_inpainting(pipe, 'soft_inpainting_set', start, ramp, (1.5, 2, 9, 0.4, 1.25, 3))
+    soft_inpainting(pipe, 'soft_inpainting_noise', start, ramp, (0.5, 1, 32, 0.7, 2, 1), noisy=True)
+    other = box((48, 32), 4, 2, 30, 20)
+    soft_inpainting(pipe, 'latent_mask', start, mask, None, other)
     modes()
     parts = {k: v for k, v in pipe.components.items() if k != 'image_encoder'}
     highres('highres', 'edit', StableDiffusionPipeline(**parts, requires_safety_checker=False), StableDiffusionImg2ImgPipeline(**parts, requires_safety_checker=False), 'DDIM')

@@ -38,7 +38,7 @@ fn what_is_asked_for_is_in_the_pictures_text() {
         "Inpaint area: Only masked",
         "Masked area padding: 7",
         "Masked content: latent noise",
-        "Soft inpainting enabled: True",
+        "Soft mask: True",
         "Resize mode: Crop and resize",
         "Outpaint: \"left=64,right=0,top=0,bottom=0\"",
     ] {
@@ -49,7 +49,24 @@ fn what_is_asked_for_is_in_the_pictures_text() {
 #[test]
 fn wrong_fields_are_named() {
     let server = Server::start();
+    let soft = json!({"operation": "image_inpaint", "init_image": transparent(), "mask_image": transparent(),
+        "soft_inpainting": {"mask_influence": 0.5}, "latent_mask": transparent()});
+    let mut asked = job(soft);
+    let id = server.submit(&asked);
+    server.wait_for(&id, "completed");
+    let made = server.get(&format!("/v1/jobs/{id}")).1;
+    let text = made["images"][0]["parameters"].as_str().unwrap();
+    assert!(
+        text.contains("Soft inpainting mask influence: 0.5"),
+        "{text}"
+    );
+    asked["soft_inpainting"]["mask_influence"] = json!(2);
+    let (status, answer) = server.post("/v1/jobs", &asked);
+    let param = &answer["error"]["param"];
+    assert_eq!((status, param), (400, &json!("soft_inpainting")));
     for (field, more) in [
+        ("soft_inpainting", json!({"soft_inpainting": {}})),
+        ("latent_mask", json!({"latent_mask": transparent()})),
         ("mask_from_alpha", json!({"mask_from_alpha": true})),
         ("mask_fill", json!({"mask_fill": "plaid"})),
         ("resize_mode", json!({"resize_mode": "fold"})),

@@ -182,7 +182,11 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
         ("styles", json!(["nowhere"])),
         ("styles", json!("nowhere")),
         ("mask_blur_x", json!(7)),
-        ("latent_mask", json!(picture)),
+        ("latent_mask", json!("plaid")),
+        (
+            "alwayson_scripts",
+            json!({"Soft Inpainting": {"args": [true, 9]}}),
+        ),
         ("inpaint_full_res", json!("perhaps")),
         ("resize_mode", json!(4)),
         ("alwayson_scripts", json!({"ADetailer": {"args": [true]}})),
@@ -199,6 +203,7 @@ fn options_that_would_change_the_picture_are_followed_or_refused() {
     // The values that clients send when nothing is asked for, and what changes nothing on its own.
     for (field, value) in [
         ("inpainting_fill", json!(1)),
+        ("latent_mask", json!(picture)),
         ("s_churn", json!("0.5")),
         ("s_noise", json!(1.0)),
         ("s_noise", json!(1.003)),

@@ -53,6 +53,33 @@ fn fields_reach_the_pictures_text() {
 }
 
 #[test]
+fn soft_inpainting_is_taken_from_its_script() {
+    let server = Server::start();
+    let script = |args: Value| json!({"Soft Inpainting": {"args": args}});
+    let mut body = json!({
+        "prompt": "x", "init_images": [start()], "mask": start(),
+        "alwayson_scripts": script(json!([true, 2, 0.5, 4, 0.25, 0.5, "2"])),
+    });
+    let said = text(&ask(&server, "img2img", &body));
+    for part in [
+        "Soft inpainting enabled: True",
+        "Soft inpainting schedule bias: 2",
+        "Soft inpainting preservation strength: 0.5",
+        "Soft inpainting mask influence: 0.25",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    body["alwayson_scripts"] = script(json!([false, 2, 0.5, 4, 0.25, 0.5, 2]));
+    let said = text(&ask(&server, "img2img", &body));
+    assert!(!said.contains("Soft inpainting"), "{said}");
+    // Without a mask the extension does nothing.
+    body["alwayson_scripts"] = script(json!([true]));
+    body["mask"] = Value::Null;
+    let said = text(&ask(&server, "img2img", &body));
+    assert!(!said.contains("Soft inpainting"), "{said}");
+}
+
+#[test]
 fn settings_of_noise_are_followed() {
     let server = Server::start();
     let eta = |more: Value| {

@@ -4,7 +4,7 @@ use super::lenient;
 use super::passes::Passes;
 use super::scripts;
 use super::settings::Settings;
-use crate::editing::{Editing, Fill, Fit};
+use crate::editing::{Editing, Fill, Fit, SoftInpainting};
 use crate::faces::RestoreFaces;
 use crate::info::{Family, Purpose};
 use crate::lora::Lora;
@@ -26,7 +26,7 @@ const MAX_BATCHES: usize = 8;
 type Asks = fn(&Value) -> bool;
 
 /// Options that would change the picture and are not implemented, and which values ask for them.
-const NOT_IMPLEMENTED: [(&str, Asks); 2] = [("script_name", is_set), ("latent_mask", is_set)];
+const NOT_IMPLEMENTED: [(&str, Asks); 1] = [("script_name", is_set)];
 
 /// A side of a picture, if it is one.
 fn positive(side: Option<i64>) -> Option<usize> {
@@ -113,9 +113,14 @@ pub(super) struct Body {
     /// Whether prompts are drawn, as a script says.
     #[serde(skip)]
     drawn: Drawn,
+    /// How a mask's grey mixes, as a script says.
+    #[serde(skip)]
+    soft_inpainting: Option<SoftInpainting>,
 
     pub(super) init_images: Vec<String>,
     pub(super) mask: Option<String>,
+    /// Which latents are painted, if not those of the mask: in base64.
+    pub(super) latent_mask: Option<String>,
     mask_blur: Option<f64>,
     mask_blur_x: Option<f64>,
     mask_blur_y: Option<f64>,
@@ -165,6 +170,7 @@ impl Body {
         let mut map: Map<String, Value> = given.collect();
         lenient::coerce(&mut map);
         let mut drawn = Drawn::default();
+        let mut soft_inpainting = None;
         if let Some(Value::Object(scripts)) = map.remove("alwayson_scripts") {
             let mut left = Map::new();
             let negative = map.get("negative_prompt").and_then(Value::as_str);
@@ -174,6 +180,10 @@ impl Body {
                 let args = args.map_or(&[][..], Vec::as_slice);
                 if lenient::is_off(&name, args, &map) || lenient::is_of_seeds(&name, args, &mut map)
                 {
+                    continue;
+                }
+                if let Some(asked) = scripts::soft_inpainting(&name, args)? {
+                    soft_inpainting = Some(asked);
                     continue;
                 }
                 match scripts::drawn(&name, args, &negative)? {
@@ -195,11 +205,18 @@ impl Body {
                 ));
             }
         }
+        let is_given = |field: &str| map.get(field).is_some_and(is_set);
+        if is_given("latent_mask") && !is_given("mask") {
+            let reason =
+                "latent_mask says which latents of a mask's pixels are painted: send mask, too";
+            return Err(ApiError::field("latent_mask", reason));
+        }
         let passes = Passes::read(&map)?;
         let body = from_value::<Self>(&Value::Object(map))?;
         Ok(Self {
             passes,
             drawn,
+            soft_inpainting,
             ..body
         })
     }
@@ -361,6 +378,8 @@ impl Body {
             fit: Fit::from_name(&fit).map_err(wrong("resize_mode"))?,
             fill: if has_mask { fill } else { Fill::default() },
             only_masked: only_masked.then_some(padding),
+            // Without a mask the extension does nothing.
+            soft_inpainting: self.soft_inpainting.filter(|_| has_mask),
             ..Editing::default()
         })
     }

@@ -50,11 +50,16 @@ pub(super) async fn img2img(
     }
     let editing = body.editing()?;
     let image = ("init_images", body.init_images.remove(0));
+    let latent_mask = match body.latent_mask.take().filter(|mask| !mask.is_empty()) {
+        Some(mask) => Some(app.mask("latent_mask", mask).await?),
+        None => None,
+    };
     let mask = body.mask.take().map(|mask| ("mask", mask));
     let init = InitFields {
         strength: body.denoising_strength,
         mask_blur: body.mask_blur()?,
         mask_invert: body.inpainting_mask_invert != 0,
+        latent_mask,
         editing,
         ..app.init(image, mask).await?
     };

@@ -1,6 +1,7 @@
 //! Scripts among `alwayson_scripts` that this server stands for, besides the web UI's own of seeds.
 
 use super::lenient::number;
+use crate::editing::SoftInpainting;
 use crate::prompt::dynamic::is_dynamic;
 use crate::request::Drawn;
 use serde_json::Value;
@@ -64,6 +65,25 @@ pub(super) fn drawn(name: &str, args: &[Value], negative: &str) -> Result<Option
     Ok(Some(if is_on(1) { Drawn::All } else { Drawn::Random }))
 }
 
+/// What the web UI's own extension of this name is asked for, if the script is that one; it is switched on.
+///
+/// # Errors
+/// 400 for what are no numbers, too many, or out of range.
+pub(super) fn soft_inpainting(
+    name: &str,
+    args: &[Value],
+) -> Result<Option<SoftInpainting>, ApiError> {
+    if !name.eq_ignore_ascii_case("soft inpainting") {
+        return Ok(None);
+    }
+    let refused = |reason: &str| ApiError::field("alwayson_scripts", format!("{name}: {reason}"));
+    let numbers = args.iter().skip(1).map(|value| number(value)?.as_f64());
+    let numbers: Option<Vec<f64>> = numbers.collect();
+    let numbers = numbers.ok_or_else(|| refused("behind the switch there are numbers only"))?;
+    let settings = SoftInpainting::of_numbers(&numbers).map_err(|e| refused(&e))?;
+    Ok(Some(settings))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,6 +91,24 @@ mod tests {
 
     fn asked(args: Value) -> Result<Option<Drawn>, ApiError> {
         drawn("Dynamic Prompts v2.17.1", args.as_array().unwrap(), "{a|b}")
+    }
+
+    #[test]
+    fn soft_inpainting_has_six_numbers() {
+        let of = |args: Value| soft_inpainting("Soft Inpainting", args.as_array().unwrap());
+        let asked = of(json!([true, 2, "0.5", 4, 0, 0.5, 2])).unwrap().unwrap();
+        let usual = SoftInpainting::default();
+        assert_eq!((asked.schedule_bias, usual.schedule_bias), (2.0, 1.0));
+        assert_eq!(of(json!([true])).unwrap(), Some(usual));
+        assert_eq!(soft_inpainting("ADetailer", &[]).unwrap(), None);
+        for (args, part) in [
+            (json!([true, "much"]), "numbers only"),
+            (json!([true, 1, 1, 0]), "transition_contrast_boost"),
+            (json!([true, 1, 1, 4, 0, 1, 2, 3]), "6 numbers"),
+        ] {
+            let error = of(args).unwrap_err();
+            assert!(error.message.contains(part), "{}", error.message);
+        }
     }
 
     #[test]

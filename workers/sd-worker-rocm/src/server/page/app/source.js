@@ -2,7 +2,7 @@
 // adds to a job.
 import { makeEditor } from "./canvas/editor.js";
 import { $, make } from "./dom.js";
-import { EDITING, MASKING, VIDEO } from "./form/fields.js";
+import { EDITING, OF_MASKS, OF_VIDEOS } from "./form/fields.js";
 import { ServerError } from "./server.js";
 import { makeSlot, takesPasted } from "./slot.js";
 
@@ -13,9 +13,6 @@ const none = (rows) => Object.fromEntries(rows.map(({ name }) => [name, undefine
 const missing = (param, message) => {
   throw new ServerError(message, { param });
 };
-
-// What only videos have.
-const OF_VIDEO = [...VIDEO, { name: "key_frames" }];
 
 export class Source {
   #parts;
@@ -39,12 +36,12 @@ export class Source {
       last: () => context.run.lastPicture(),
     });
     this.#parts = {
-      text: { node: make("div", {}), compose: async () => ({ operation: "image_generation", ...none([...EDITING, ...MASKING]) }) },
+      text: { node: make("div", {}), compose: async () => ({ operation: "image_generation", ...none([...EDITING, ...OF_MASKS]) }) },
       image: {
         node: make("div", {}, this.#image.node, draw),
         set: this.#image.set,
         compose: async () => ({
-          ...none(MASKING),
+          ...none(OF_MASKS),
           operation: "image_transform",
           input_image: this.#image.blob ?? missing("input_image", "Choose a picture to start from."),
         }),
@@ -64,7 +61,7 @@ export class Source {
   async compose(pane) {
     const fields = await (this.#parts[pane] ?? this.#parts.text).compose();
     // Another model's may be kept in the form.
-    return this.#backend.choices.video ? fields : { ...none(OF_VIDEO), ...fields };
+    return this.#backend.choices.video ? fields : { ...none(OF_VIDEOS), ...fields };
   }
 
   // A picture into a pane, with the mask that it had there, or to an end of the video.
@@ -85,7 +82,7 @@ export class Source {
       if (takes[end] === "must" && !blob) missing(`${end}_frame`, `This model makes videos of a picture: choose the ${end} frame.`);
     }
     return {
-      ...none([...EDITING, ...MASKING]),
+      ...none([...EDITING, ...OF_MASKS]),
       operation: "image_generation",
       ...(takes.first !== "never" && first.blob && { first_frame: first.blob }),
       ...(takes.last !== "never" && last.blob && { last_frame: last.blob }),

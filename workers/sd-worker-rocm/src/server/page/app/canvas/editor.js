@@ -1,6 +1,6 @@
 // The canvas of the inpaint pane: a picture, a mask by brush, colours, sides to paint; and what of it a job gets.
 import { make } from "../dom.js";
-import { MASKING } from "../form/fields.js";
+import { OF_MASKS } from "../form/fields.js";
 import { iconButton } from "../icons.js";
 import { notice } from "../notices.js";
 import { decoded, TAKEN, toPng } from "../pictures.js";
@@ -237,7 +237,7 @@ export const makeEditor = ({ opened, last }) => {
       const mask = await toPng(layers.maskPicture(masksSketch));
       return { operation: "image_inpaint", init_image: picture, mask_image: mask, ...extended };
     }
-    return { ...(isExtended ? {} : none(MASKING)), operation: "image_transform", input_image: picture, ...extended };
+    return { ...(isExtended ? {} : none(OF_MASKS)), operation: "image_transform", input_image: picture, ...extended };
   };
 
   return { node, set, setMask, compose };

@@ -6,6 +6,7 @@
 
 const takes = (choices) => choices.takes;
 const share = { kind: "number", min: 0, max: 1, step: 0.05, slider: true };
+const toEight = { kind: "number", min: 0, max: 8, slider: true };
 const side = {
   kind: "number",
   min: (c) => c.limits.side[0],
@@ -90,8 +91,28 @@ export const MASKING = [
   { name: "mask_padding", label: "Padding", kind: "number", min: 0, max: 4096, step: 4, usual: () => 32, slider: { max: 256 } },
 ];
 
-// Sections that are folded until they are wanted. `param` is the field that refusals of the whole section name.
+// Fields of jobs that mean nothing without a mask, and without a video.
+export const OF_MASKS = [...MASKING, { name: "soft_inpainting" }];
+export const OF_VIDEOS = [...VIDEO, { name: "key_frames" }];
+
+// Sections that are folded until they are wanted. `param` is the field that refusals of the whole section name, `of` a class
+// that says which panes have it.
 export const SECTIONS = [
+  {
+    title: "Soft inpainting",
+    param: "soft_inpainting",
+    of: "of-mask",
+    when: (c) => takes(c).picture,
+    initial: () => ({ schedule_bias: 1 }),
+    rows: [
+      { name: "soft_inpainting.schedule_bias", label: "Schedule bias", ...toEight, step: 0.1, usual: () => 1, hint: "Below 1 the picture is kept more at the end." },
+      { name: "soft_inpainting.preservation_strength", label: "Preservation", ...toEight, step: 0.05, usual: () => 0.5 },
+      { name: "soft_inpainting.transition_contrast_boost", label: "Contrast boost", kind: "number", min: 1, max: 32, step: 0.5, usual: () => 4, slider: true },
+      { name: "soft_inpainting.mask_influence", label: "Mask influence", ...share, usual: () => 0 },
+      { name: "soft_inpainting.difference_threshold", label: "Difference", ...toEight, step: 0.25, usual: () => 0.5, hint: "What changes less keeps its pixels." },
+      { name: "soft_inpainting.difference_contrast", label: "Its contrast", ...toEight, step: 0.25, usual: () => 2 },
+    ],
+  },
   {
     title: "Seed and variation",
     rows: [

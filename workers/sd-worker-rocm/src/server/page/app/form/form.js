@@ -64,12 +64,12 @@ export class Form {
     $("form").dataset.pane = pane;
   }
 
-  #section({ title, param, rows, initial }, nodes) {
+  #section({ title, param, rows, initial, of = "" }, nodes) {
     const { backend, request } = this.#context;
     const error = make("p", { class: "error", hidden: true, role: "alert" });
     const count = make("span", { class: "hint" });
     const names = [...new Set(rows.map(({ name }) => name.split(".")[0]))];
-    const details = make("details", { class: "group" }, make("summary", {}, title, " ", count));
+    const details = make("details", { class: `group ${of}` }, make("summary", {}, title, " ", count));
     const body = make("div", { class: "rows" }, nodes);
     let control = null;
     if (initial) {
