@@ -9,6 +9,7 @@
 use crate::editing::Editing;
 use crate::faces::RestoreFaces;
 use crate::info::ModelInfo;
+use crate::request::tuning::BROWNIAN_NOISE;
 use crate::request::{ImageRequest, MicroConditions, RegionPrompt};
 use crate::rng::RngKind;
 use std::fmt;
@@ -120,7 +121,9 @@ impl Parameters {
         if !request.references.is_empty() {
             settings.push(("References", request.references.len().to_string()));
         }
-        settings.extend(request.tuning.settings());
+        let finer = request.tuning.settings().into_iter();
+        let goes_along = request.sampler.goes_along();
+        settings.extend(finer.filter(|(name, _)| goes_along || *name != BROWNIAN_NOISE));
         if request.guidance_rescale != 0.0 {
             settings.push(("CFG Rescale", request.guidance_rescale.to_string()));
         }

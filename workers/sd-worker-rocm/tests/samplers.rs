@@ -2,7 +2,7 @@
 //! equation. The numbers and the script that makes them are in `reference/`.
 
 use candle_core::{DType, Device, Result, Tensor};
-use sd_worker_rocm::rng::Mt19937;
+use sd_worker_rocm::rng::{BatchNoise, Mt19937, RngKind};
 use sd_worker_rocm::sampling::noise_schedule::Shift;
 use sd_worker_rocm::sampling::{
     Churn, LevelOptions, NoiseLevel, NoiseSchedule, Prediction, Sampler, SamplerOptions,
@@ -520,4 +520,49 @@ fn torch_randn_on_the_cpu() {
             }
         }
     }
+}
+
+#[derive(Deserialize)]
+struct Brownian {
+    ends: (f64, f64),
+    cases: Vec<Step>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    seed: u64,
+    shape: Vec<usize>,
+    from: f64,
+    to: f64,
+    noise: Vec<f32>,
+}
+
+#[test]
+fn brownian_noise_is_that_of_torchsde() {
+    let made: Brownian = serde_json::from_str(include_str!("reference/brownian.json")).unwrap();
+    assert!(made.cases.len() > 10);
+    for case in &made.cases {
+        // A picture's path does not depend on its batch, nor on what was drawn before.
+        let seeds = [case.seed + 1, case.seed];
+        let mut noise = BatchNoise::new(RngKind::TorchCpu, &seeds, &case.shape, &Device::Cpu);
+        noise.draw().unwrap();
+        noise.go_along(made.ends);
+        let drawn = noise.between(case.from, case.to).unwrap();
+        let drawn = drawn.get(1).unwrap().flatten_all().unwrap();
+        let drawn: Vec<f32> = drawn.to_vec1().unwrap();
+        for (a, b) in drawn.iter().zip(&case.noise) {
+            let off = (a - b).abs();
+            assert!(off < 5e-5, "{} to {}: {a} {b}", case.from, case.to);
+        }
+    }
+    // Without a path the next numbers come.
+    let noise = || BatchNoise::new(RngKind::Philox, &[7], &[4, 2, 2], &Device::Cpu);
+    let of = |x: Tensor| x.flatten_all().unwrap().to_vec1::<f32>().unwrap();
+    let plain = of(noise().draw().unwrap());
+    assert_eq!(of(noise().between(2.0, 1.0).unwrap()), plain);
+    let mut along = noise();
+    along.go_along((0.1, 14.0));
+    let step = of(along.between(2.0, 1.0).unwrap());
+    assert_ne!(step, plain);
+    assert_eq!(of(along.between(2.0, 1.0).unwrap()), step);
 }

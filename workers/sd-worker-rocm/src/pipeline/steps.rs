@@ -137,6 +137,10 @@ impl Pipeline {
         let device_of = |other: &Denoiser| other.device().clone();
         let own = self.second.as_ref().filter(|_| is_own);
         let other_device = other.as_deref().or(own).map(device_of);
+        let goes_along = request.tuning.goes_along(request.rng);
+        if let Some(ends) = steps.span().filter(|_| goes_along) {
+            noise.go_along(ends);
+        }
         let mut given = Given::of(&turn.script.ends);
         let start = prepared.start.as_ref();
         let keep = Keep::new(request, start, self.info.inpainting, self.factor, &device);
@@ -210,7 +214,7 @@ impl Pipeline {
             let mut evaluations = 0;
             // Both the frames that are given and the sampler draw noise.
             let noise = RefCell::new(&mut *noise);
-            let stepped = steps.step(
+            let stepped = steps.step_along(
                 &x,
                 &mut |x, level| {
                     evaluations += 1;
@@ -244,7 +248,10 @@ impl Pipeline {
                         negative: negative.as_ref().map(image).transpose()?,
                     })
                 },
-                &mut || noise.borrow_mut().draw(),
+                &mut |levels| match levels {
+                    Some((from, to)) => noise.borrow_mut().between(from, to),
+                    None => noise.borrow_mut().draw(),
+                },
             );
             let stepped = stepped.map_err(failed())?;
             present = Some((phase, run));

@@ -1,5 +1,6 @@
 //! Finer settings of sampling and guidance, under the names that they have in a picture's text.
 
+use crate::request::tuning::BROWNIAN_NOISE;
 use crate::request::Tuning;
 use std::str::FromStr;
 
@@ -41,6 +42,12 @@ fn others(tuning: &mut Tuning, name: &str, value: &str) -> Option<bool> {
     let guidance = &mut tuning.guidance;
     let seamless = &mut tuning.seamless;
     Some(match name {
+        BROWNIAN_NOISE => {
+            let mut along = false;
+            let read = flag(&mut along, value);
+            tuning.brownian_noise = read.then_some(along);
+            read
+        }
         "Guidance schedule" => listed(&mut guidance.guidance_schedule, value),
         "Skip layers" => listed(&mut guidance.skip_layers, value),
         "PAG layers" => listed(&mut guidance.pag_layers, value),
@@ -91,9 +98,9 @@ mod tests {
                 "schedule_beta": 0.4, "s_churn": 2, "s_tmin": 0.2, "s_tmax": 3, "s_noise": 1.1, "step_cache": "fbcache:0.2",
                 "guidance_start": 0.1, "guidance_end": 0.9, "guidance_agreement": 0.99, "guidance_min_sigma": 1,
                 "guidance_norm": 9,
-                "guidance_schedule": [7, 5.5], "apg_eta": 0.5, "apg_norm": 4, "apg_momentum": -0.2, "tiling": true}"#,
+                "guidance_schedule": [7, 5.5], "apg_eta": 0.5, "apg_norm": 4, "apg_momentum": -0.2, "tiling": true, "brownian_noise": false}"#,
             r#"{"mimic_guidance": 5, "mimic_percentile": 0.9, "pag_scale": 3, "pag_layers": ["mid", "up_blocks.1"],
-                "pag_adaptive_scale": 0.1, "sigmas": [9, 1.5, 0.25], "tile_x": true}"#,
+                "pag_adaptive_scale": 0.1, "sigmas": [9, 1.5, 0.25], "tile_x": true, "brownian_noise": true}"#,
             r#"{"cfg_zero": true, "cfg_zero_steps": 2, "skip_layers": [7, 8], "skip_layer_guidance": 3,
                 "skip_layer_start": 0.1, "skip_layer_end": 0.5, "timesteps": [900, 400], "tile_y": true}"#,
         ] {

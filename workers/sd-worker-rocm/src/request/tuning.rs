@@ -4,6 +4,7 @@ use super::guidance_tuning::GuidanceTuning;
 use super::limits::InvalidRequest;
 use super::seamless::Seamless;
 use super::step_cache::StepCache;
+use crate::rng::RngKind;
 use crate::sampling::{Churn, LevelOptions, Listed};
 use clap::Args;
 use schemars::JsonSchema;
@@ -22,6 +23,9 @@ const BETA: RangeInclusive<f64> = 0.05..=20.0;
 const CHURN: RangeInclusive<f64> = 0.0..=1000.0;
 /// Strength of fresh noise.
 const NOISE: RangeInclusive<f64> = 0.0..=2.0;
+
+/// What a picture's text calls [`Tuning::brownian_noise`].
+pub(crate) const BROWNIAN_NOISE: &str = "Brownian noise";
 
 /// Finer settings of sampling; what is left out is the sampler's and the schedule's own.
 #[derive(Debug, Clone, Default, PartialEq, Args, Deserialize, Serialize, JsonSchema)]
@@ -76,6 +80,12 @@ pub struct Tuning {
     #[arg(long, value_name = "X")]
     pub s_noise: Option<f64>,
 
+    /// Noise of DPM++ SDE, 2M SDE and 3M SDE from a Brownian motion, so that a seed's picture hardly depends on the number of
+    /// steps, as web UIs and ComfyUI have it, or, if false, drawn anew for each step, as diffusers has it. Left out, it is as
+    /// with the random numbers: philox true, torch-cpu false.
+    #[arg(long, value_name = "true|false")]
+    pub brownian_noise: Option<bool>,
+
     /// Take over work of the steps before: deepcache[:STEPS] for UNets, fbcache[:THRESHOLD] or teacache[:THRESHOLD] for
     /// FLUX.1. Faster, and another picture.
     #[arg(long, value_name = "KIND[:X]")]
@@ -109,6 +119,11 @@ impl Tuning {
             xl,
             listed: self.listed(),
         }
+    }
+
+    /// Whether noise of SDE samplers comes of a Brownian motion.
+    pub fn goes_along(&self, rng: RngKind) -> bool {
+        self.brownian_noise.unwrap_or(rng == RngKind::Philox)
     }
 
     /// Noise before steps.
@@ -200,6 +215,10 @@ impl Tuning {
             .into_iter()
             .filter_map(|(name, value)| Some((name, value?.to_string())))
             .collect();
+        if let Some(along) = self.brownian_noise {
+            let said = if along { "True" } else { "False" };
+            settings.push((BROWNIAN_NOISE, said.to_string()));
+        }
         settings.extend(self.guidance.settings());
         settings.extend(self.seamless.settings());
         if let Some(cache) = self.step_cache {

@@ -192,6 +192,17 @@ impl Sampler {
         }
     }
 
+    /// Whether its noise may come of a Brownian motion, as k-diffusion's does.
+    pub fn goes_along(self) -> bool {
+        matches!(
+            self,
+            Self::DpmPlusPlusSde
+                | Self::DpmPlusPlus2MSde
+                | Self::DpmPlusPlus2MSdeHeun
+                | Self::DpmPlusPlus3MSde
+        )
+    }
+
     /// The sampler of this name; case, spaces, `-` and `_` do not count.
     ///
     /// # Errors

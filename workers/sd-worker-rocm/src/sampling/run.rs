@@ -187,6 +187,24 @@ impl SamplerRun {
         self.levels[self.index]
     }
 
+    /// The least and the most noise of the run that is any: over image, of flow models itself; nothing where there is no
+    /// image left at the beginning, or less than two levels.
+    pub fn span(&self) -> Option<(f64, f64)> {
+        let is_flow = self.schedule.is_flow();
+        let places = self.levels.iter().map(|level| match is_flow {
+            true => level.sigma,
+            false => level.ratio(),
+        });
+        // As k-diffusion has them.
+        let places = places
+            .map(|place| f64::from(place as f32))
+            .filter(|place| *place > 0.0);
+        let ends = places.fold((f64::INFINITY, 0.0f64), |(least, most), place| {
+            (least.min(place), most.max(place))
+        });
+        (ends.0 < ends.1 && ends.1.is_finite()).then_some(ends)
+    }
+
     /// The latents to start from: the noise itself, or an image's latents with noise on them.
     ///
     /// # Errors
@@ -215,6 +233,23 @@ impl SamplerRun {
         x: &Tensor,
         denoise: &mut dyn FnMut(&Tensor, &NoiseLevel) -> candle_core::Result<Seen>,
         noise: &mut dyn FnMut() -> candle_core::Result<Tensor>,
+    ) -> candle_core::Result<Stepped> {
+        self.step_along(x, denoise, &mut |_| noise())
+    }
+
+    /// As [`Self::step`]. `noise` is told between which noise levels of [`Self::span`] the numbers lead, by methods whose
+    /// noise may come of a Brownian motion; else `None`.
+    ///
+    /// # Errors
+    /// As [`Self::step`]'s.
+    ///
+    /// # Panics
+    /// As [`Self::step`] does.
+    pub fn step_along(
+        &mut self,
+        x: &Tensor,
+        denoise: &mut dyn FnMut(&Tensor, &NoiseLevel) -> candle_core::Result<Seen>,
+        noise: &mut dyn FnMut(Option<(f64, f64)>) -> candle_core::Result<Tensor>,
     ) -> candle_core::Result<Stepped> {
         assert!(!self.is_done(), "the run has no step left");
         let at = At {

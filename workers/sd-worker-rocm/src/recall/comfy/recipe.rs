@@ -193,6 +193,10 @@ impl Recipe {
             "SamplerCustomAdvanced" => self.custom(graph, node),
             _ => self.plain(graph, node),
         }
+        // Steps of SDE samplers go along a Brownian motion there.
+        let sampler = self.fields.sampler.as_deref().map(Sampler::from_name);
+        let goes_along = sampler.is_some_and(|sampler| sampler.is_ok_and(Sampler::goes_along));
+        self.fields.tuning.brownian_noise = goes_along.then_some(true);
         match self.latents(graph, node) {
             Latents::Nothing if self.strength < 1.0 => {
                 self.tell(&node, "denoise below 1 without a picture to start from");

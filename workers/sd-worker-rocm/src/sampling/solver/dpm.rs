@@ -207,7 +207,8 @@ impl Solver for Dpm {
         for (one, weight) in self.seen.iter().zip(weights) {
             blend = blend.and(one, weight)?;
         }
-        let x = blend.and_noise(ask, fresh)?.finish()?;
+        let span = (at.place(&from), at.place(&to));
+        let x = blend.and_noise_of(ask, fresh, span)?.finish()?;
         Ok(Stepped { x, denoised })
     }
 }

@@ -104,6 +104,14 @@ impl At<'_> {
         self.index + 1 == self.steps()
     }
 
+    /// Where a level is on a Brownian motion: noise over image, for flow models the noise.
+    pub(super) fn place(&self, level: &NoiseLevel) -> f64 {
+        match self.schedule.is_flow() {
+            true => level.sigma,
+            false => level.ratio(),
+        }
+    }
+
     /// The level so many steps ago.
     pub(super) fn before(&self, steps: usize) -> NoiseLevel {
         self.levels[self.index - steps]
@@ -120,8 +128,8 @@ impl At<'_> {
 pub(super) struct Ask<'a> {
     /// The image behind latents at a level.
     pub denoise: &'a mut dyn FnMut(&Tensor, &NoiseLevel) -> Result<Seen>,
-    /// Standard normal numbers.
-    pub noise: &'a mut dyn FnMut() -> Result<Tensor>,
+    /// Standard normal numbers; for a step down between two noise levels, by [`At::place`], those of that step.
+    pub noise: &'a mut dyn FnMut(Option<(f64, f64)>) -> Result<Tensor>,
     /// Bounds of the image.
     pub restrain: Option<Restrain>,
 }
@@ -195,7 +203,21 @@ impl Blend {
     /// With fresh noise of this strength, if it is any.
     pub(super) fn and_noise(self, ask: &mut Ask, weight: f64) -> Result<Self> {
         if weight > 0.0 {
-            self.and(&(ask.noise)()?, weight)
+            self.and(&(ask.noise)(None)?, weight)
+        } else {
+            Ok(self)
+        }
+    }
+
+    /// With fresh noise of this strength, if it is any, of a step between these levels.
+    pub(super) fn and_noise_of(
+        self,
+        ask: &mut Ask,
+        weight: f64,
+        levels: (f64, f64),
+    ) -> Result<Self> {
+        if weight > 0.0 {
+            self.and(&(ask.noise)(Some(levels))?, weight)
         } else {
             Ok(self)
         }

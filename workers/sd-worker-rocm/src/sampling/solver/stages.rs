@@ -180,9 +180,10 @@ impl Solver for DpmSde {
         let advance = |image: &Tensor, target: &NoiseLevel, ask: &mut Ask| {
             let (up, down) = up_and_down(from.ratio(), target.ratio(), at.eta);
             let kept = down / from.ratio();
+            let span = (at.place(&from), at.place(target));
             Blend::of(x, target.alpha * kept / from.alpha)?
                 .and(image, target.alpha * (1.0 - kept))?
-                .and_noise(ask, target.alpha * up * at.churn.strength)?
+                .and_noise_of(ask, target.alpha * up * at.churn.strength, span)?
                 .finish()
         };
         let middle = advance(&denoised, &between, ask)?;

@@ -90,6 +90,8 @@ impl Settings {
             let said = place(&mut own).filter(|value| *value != usual);
             *place(&mut own) = said.or(*place(&mut ours));
         }
+        // The web UI's noise is that of a Brownian motion whichever random numbers are asked for.
+        own.brownian_noise = (self.rng == RngKind::TorchCpu).then_some(true);
         own
     }
 
@@ -382,7 +384,12 @@ mod tests {
             assert_eq!(error.param.as_deref(), Some("f"), "{name}");
             assert!(error.message.contains(name), "{}", error.message);
         }
-        assert_eq!(settings.tuning(Tuning::default()), expected.tuning);
+        // Of the processor's random numbers, too, as the web UI has it.
+        let along = Tuning {
+            brownian_noise: Some(true),
+            ..expected.tuning.clone()
+        };
+        assert_eq!(settings.tuning(Tuning::default()), along);
         let own = Tuning {
             s_churn: Some(2.0),
             s_noise: Some(1.0),

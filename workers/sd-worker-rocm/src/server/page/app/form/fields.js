@@ -210,6 +210,7 @@ export const SECTIONS = [
       { name: "s_tmin", label: "Churn from sigma", kind: "number", min: 0, step: 0.1, usual: () => 0 },
       { name: "s_tmax", label: "Churn to sigma", kind: "number", min: 0, step: 0.1, placeholder: "no limit" },
       { name: "s_noise", label: "Noise", kind: "number", min: 0, max: 2, step: 0.01, usual: () => 1 },
+      { name: "brownian_noise", label: "Brownian noise", kind: "choice", options: () => ["true", "false"], usual: () => null, isBoolean: true, hint: "Of DPM++ SDE, 2M SDE and 3M SDE." },
       { name: "step_cache", label: "Step cache", kind: "text", placeholder: "off", hint: "deepcache:3, fbcache:0.1 or teacache:0.25: faster, another picture." },
     ],
   },

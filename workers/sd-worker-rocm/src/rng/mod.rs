@@ -2,7 +2,12 @@
 //!
 //! All are drawn on the host and image by image, so a picture depends on its own seed only, not on its batch or device.
 
+mod brownian;
+mod seed_sequence;
+
+use brownian::BrownianTree;
 use candle_core::{DType, Device, Tensor};
+use rayon::prelude::*;
 use std::f64::consts::TAU;
 
 /// Whose random numbers a seed stands for.
@@ -48,6 +53,9 @@ pub struct BatchNoise {
     /// Noise that is drawn first, where it is another than the seeds', and the seeds behind it.
     first: Option<(Vec<f32>, Option<Vec<u64>>)>,
     kind: RngKind,
+    seeds: Vec<u64>,
+    /// The pictures' paths, for samplers that go along such.
+    paths: Vec<BrownianTree>,
 }
 
 /// What is to differ from the noise of seeds.
@@ -78,6 +86,8 @@ impl BatchNoise {
             device: device.clone(),
             first: None,
             kind,
+            seeds: seeds.to_vec(),
+            paths: Vec::new(),
         }
     }
 
@@ -123,6 +133,34 @@ impl BatchNoise {
     /// Shape of one image's latents.
     pub fn shape(&self) -> &[usize] {
         &self.shape
+    }
+
+    /// Steps from now on go along a Brownian motion between two noise levels, the smaller first, each picture along that of
+    /// its seed.
+    pub fn go_along(&mut self, ends: (f64, f64)) {
+        let count = self.shape.iter().product();
+        let path = |seed: &u64| BrownianTree::new(self.kind, *seed, count, ends);
+        self.paths = self.seeds.iter().map(path).collect();
+    }
+
+    /// The numbers of a step down from one noise level to another, f32, `(images, shape…)`: of unit variance, of the path
+    /// where there is one, else the next ones.
+    ///
+    /// # Errors
+    /// candle's, from the copy to the device.
+    pub fn between(&mut self, from: f64, to: f64) -> candle_core::Result<Tensor> {
+        let length = (from - to).sqrt() as f32;
+        if self.paths.is_empty() || length.is_nan() || length == 0.0 {
+            return self.draw();
+        }
+        let mut shape = vec![self.paths.len()];
+        shape.extend(&self.shape);
+        let steps: Vec<Vec<f32>> = (self.paths.par_iter_mut())
+            .map(|path| path.between(to, from))
+            .collect();
+        // Backwards: from noise to the picture.
+        let values = steps.concat().into_iter().map(|way| -way / length);
+        Tensor::from_vec(values.collect::<Vec<f32>>(), shape, &self.device)
     }
 
     /// The next numbers of another shape, f32, `(images, shape…)`.
