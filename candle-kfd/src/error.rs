@@ -4,6 +4,7 @@ use crate::driver::Errno;
 use crate::fault::Fault;
 use crate::memory::Kind;
 use crate::uapi::{AcquireVm, Request};
+use std::time::Duration;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -39,6 +40,90 @@ pub enum Error {
     Topology {
         /// What is wrong.
         problem: String,
+    },
+    /// Something was not done in time.
+    #[error("{what} did not come within {after:?}")]
+    Timeout {
+        /// What was waited for.
+        what: &'static str,
+        /// For how long.
+        after: Duration,
+    },
+    /// A queue makes no progress.
+    #[error("GPU {gpu}: a queue makes no progress for {after:?}; {taken} of its {written} packets were taken{}", running(kernel.as_deref()))]
+    Stalled {
+        /// PCI address of the GPU.
+        gpu: String,
+        /// Packets that the GPU has taken.
+        taken: u64,
+        /// Packets that were put onto the queue.
+        written: u64,
+        /// The kernel that it is at.
+        kernel: Option<String>,
+        /// How long that was looked at.
+        after: Duration,
+    },
+    /// A queue stopped at a packet; nothing more is run from it.
+    #[error("GPU {gpu}: a queue stopped after {packet} packets: {reason}{}", running(kernel.as_deref()))]
+    Queue {
+        /// PCI address of the GPU.
+        gpu: String,
+        /// Packets that the GPU had taken.
+        packet: u64,
+        /// The kernel that it was at.
+        kernel: Option<String>,
+        /// What firmware and driver say.
+        reason: String,
+    },
+    /// A queue of another size than there are.
+    #[error("a queue of {packets} packets: it takes a power of two from {fewest} to {most}")]
+    QueueSize {
+        /// What was asked for.
+        packets: u32,
+        /// The smallest.
+        fewest: u32,
+        /// The largest.
+        most: u32,
+    },
+    /// A kernel cannot be started like this.
+    #[error("{kernel} cannot be launched: {problem}")]
+    Launch {
+        /// The kernel.
+        kernel: String,
+        /// Why not.
+        problem: String,
+    },
+    /// A kernel needs more memory of its lanes' own than the hardware can give.
+    #[error("a kernel with {lane_bytes} bytes of scratch for each thread: {most} are possible; use fewer or smaller local arrays")]
+    Scratch {
+        /// What it needs.
+        lane_bytes: u32,
+        /// What there can be.
+        most: u32,
+    },
+    /// A code object cannot be loaded.
+    #[error("the code object cannot be loaded: {problem}")]
+    CodeObject {
+        /// Why not.
+        problem: String,
+    },
+    /// A code object is for another GPU.
+    #[error(
+        "the code object is for {object}, the GPU is {gpu}: compile it with --offload-arch={gpu}"
+    )]
+    Target {
+        /// What it is for.
+        object: String,
+        /// What the GPU is.
+        gpu: String,
+    },
+    /// A program has no such kernel.
+    #[error("there is no kernel {name}; there are: {}", there.join(", "))]
+    NoKernel {
+        /// Which was asked for.
+        name: String,
+        /// Which there are.
+        there: Vec<String>,
     },
     /// The driver's interface is one that this crate does not talk to.
     #[error("the kernel's compute driver has interface {}.{}, and {}.{} or a later 1.x is needed: update the kernel or amdgpu-dkms", version.0, version.1, oldest.0, oldest.1)]
@@ -167,6 +252,11 @@ fn free_text(free: Option<u64>) -> String {
 /// The driver's reason, if there is one; begins with a separator.
 fn errno_text(errno: Option<Errno>) -> String {
     errno.map_or_else(String::new, |errno| format!(" ({errno})"))
+}
+
+/// Names the kernel that a queue is at, if it is one; begins with a separator.
+fn running(kernel: Option<&str>) -> String {
+    kernel.map_or_else(String::new, |name| format!("; the kernel is {name}"))
 }
 
 /// What a user can do about a failure; begins with a separator.

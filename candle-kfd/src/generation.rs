@@ -4,6 +4,8 @@
 //! `queues.c` (the same for older kernels), ROCr's `amd_aql_queue.cpp` and `registers.h` (scratch), LLVM's AMDGPUUsage.
 
 use crate::{Error, Result};
+use code_object::TargetId;
+use gpu_topology::Node;
 
 /// Bytes of a memory page: of the GPUs' page tables and of x86-64.
 pub const PAGE: usize = 4096;
@@ -165,6 +167,11 @@ impl Generation {
         })
     }
 
+    /// What code is compiled for, without features.
+    pub fn target(&self) -> TargetId {
+        TargetId::parse(self.arch).expect("rows of the table are named by processors")
+    }
+
     /// Bytes that a wave's scratch is a multiple of.
     pub fn scratch_granule(&self) -> u32 {
         match self.family {
@@ -211,6 +218,24 @@ pub struct ToldSizes {
     pub bytes: u32,
     /// Of the control stack in it, in bytes.
     pub control_stack: u32,
+}
+
+impl From<&Node> for Shape {
+    fn from(node: &Node) -> Self {
+        Shape {
+            simds: node.simd_count,
+            simds_per_cu: node.simd_per_cu,
+            arrays: node.array_count,
+            arrays_per_engine: node.arrays_per_engine,
+            xccs: node.xcc_count,
+            waves_per_simd: node.max_waves_per_simd,
+            scratch_waves_per_cu: node.max_scratch_waves_per_cu,
+            told: (node.cwsr_bytes > 0 && node.control_stack_bytes > 0).then_some(ToldSizes {
+                bytes: node.cwsr_bytes,
+                control_stack: node.control_stack_bytes,
+            }),
+        }
+    }
 }
 
 impl Shape {

@@ -12,6 +12,8 @@
 //! | [`memory`](Memory) | memory that GPUs see, and the host's view of it |
 //! | [`event`](Event), [`fault`](Fault) | interrupts, and what goes wrong on a GPU |
 //! | [`generation`] | what differs from one GPU to the next |
+//! | [`signal`](Signal), [`timeline`](Timeline) | what queues count and wait for |
+//! | [`program`](Program), [`queue`](ComputeQueue) | code objects in memory, and the queues that run their kernels |
 //! | [`sdma`] | copies and fills by the GPU's SDMA engines |
 //! | [`mock`] | a driver and GPUs in this process, for tests |
 
@@ -24,7 +26,12 @@ mod gpu;
 mod kfd;
 mod memory;
 pub mod mock;
+mod program;
+mod queue;
+mod scratch;
 pub mod sdma;
+mod signal;
+mod timeline;
 pub mod uapi;
 
 pub use error::{Error, Result};
@@ -34,3 +41,7 @@ pub use gpu::{Clocks, Displays, Doorbell, Gpu};
 pub use gpu_topology::Node;
 pub use kfd::{Apertures, Kfd};
 pub use memory::{Host, Kind, Memory};
+pub use program::{Kernel, Program};
+pub use queue::{ComputeQueue, Launch};
+pub use signal::Signal;
+pub use timeline::Timeline;
