@@ -484,6 +484,30 @@ fn wrong_packets_stop_their_queue() {
     }
 }
 
+/// Kernels are done in another order where they did not ask for one.
+#[test]
+fn kernels_are_swapped_when_told_to() {
+    for (barrier, want) in [(0, 12), (1 << 8, 21)] {
+        let bench = Bench::new("gfx1100");
+        bench.mock().kernel("count", |launch| {
+            let digit = u64::from(launch.threads[0] / 64);
+            let old = launch.memory.load64(launch.u64(0))?;
+            launch.memory.store64(launch.u64(0), old * 10 + digit)
+        });
+        bench.mock().swap_kernels(true);
+        let (_, doorbell) = bench.aql();
+        bench.memory.store64(DATA, DATA + 1024).unwrap();
+        let packet = |threads| Packet::dispatch(&bench, threads).with32(0, 2 | barrier | 1 << 16);
+        bench.mock().ignore_doorbells(true);
+        bench.submit(doorbell, &packet(128));
+        bench.submit(doorbell, &packet(64));
+        bench.mock().ignore_doorbells(false);
+        until("both are done", || bench.done() == -2);
+        assert_eq!(bench.read(DATA + 1024), want);
+        assert_eq!(bench.read(READ_INDEX), 2);
+    }
+}
+
 /// A packet of AMD's own may lead to commands that keep caches in order, and to no others.
 #[test]
 fn commands_for_caches_are_taken() {
@@ -781,6 +805,29 @@ fn a_copy_is_spoiled_when_told_to() {
         bytes.iter().position(|&byte| byte != 0)
     };
     assert_eq!([1, 2, 3].map(wrong), [None, Some(5000 % 1024), None]);
+}
+
+/// A copy from where the one before wrote to wants a packet between them.
+#[test]
+fn copies_that_depend_on_each_other_wait() {
+    for (between, complaints) in [(vec![], 1), (vec![0], 0)] {
+        let bench = Bench::new("gfx1100");
+        let (_, doorbell) = bench.create(queue_type::SDMA);
+        let copy = |from, to| {
+            let mut copy = vec![1, 1023, 0];
+            copy.extend(words([from, to]));
+            copy
+        };
+        let [first, second] = [
+            copy(DATA, DATA + 4096),
+            copy(DATA + 4096 + 1000, DATA + 8192),
+        ];
+        bench.submit_words(doorbell, &[first, between, second].concat());
+        until("all is read", || {
+            bench.read(READ_INDEX) == bench.read(WRITE_INDEX)
+        });
+        assert_eq!(bench.mock().complaints().len(), complaints);
+    }
 }
 
 #[test]

@@ -9,6 +9,8 @@ use std::sync::Mutex;
 pub(super) struct Injected {
     /// GPUs that execute nothing any more, by index.
     pub lost: Vec<AtomicBool>,
+    /// Whether kernels are done in another order where they may be.
+    pub swapping: AtomicBool,
     /// Whether no doorbell is taken.
     pub deaf: AtomicBool,
     /// How many more packets are executed until queues stall.
@@ -47,6 +49,11 @@ impl Injected {
         }
         *copies = Some((left - 1, at));
         None
+    }
+
+    /// Whether kernels are done in another order where they may be.
+    pub fn swaps(&self) -> bool {
+        self.swapping.load(Ordering::SeqCst)
     }
 
     /// Whether no doorbell is taken from now on.

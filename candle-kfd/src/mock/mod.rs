@@ -154,6 +154,12 @@ impl Mock {
         *lock(&self.shared.injected.packets) = Some(packets);
     }
 
+    /// Has kernels done after the one behind them, where that does not wait for them: what depends on an order that it
+    /// did not ask for goes wrong.
+    pub fn swap_kernels(&self, swap: bool) {
+        self.shared.injected.swapping.store(swap, Ordering::SeqCst);
+    }
+
     /// Copies a byte wrongly: that at an offset (modulo the copy's length) of the `nth` packet of SDMA that copies from
     /// now on, 0 being the next.
     pub fn spoil_copy(&self, nth: usize, offset: u64) {

@@ -14,8 +14,9 @@ use crate::uapi::MemoryExceptionData;
 pub(super) use dispatch::Kernels;
 pub use dispatch::MockLaunch;
 pub(super) use sdma::Dialect;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 pub use view::View;
@@ -107,6 +108,7 @@ impl Queue {
             shared: Arc::clone(shared),
             settings,
             control: Arc::clone(&control),
+            under_way: Mutex::default(),
         };
         let thread = std::thread::Builder::new()
             .name(format!("mock queue {}", settings.id))
@@ -138,6 +140,8 @@ struct Processor {
     settings: Settings,
     control: Arc<Control>,
     view: View,
+    /// Ranges of addresses that copies may still read and write, and whether they write.
+    under_way: Mutex<Vec<(Range<u64>, bool)>>,
 }
 
 impl Processor {

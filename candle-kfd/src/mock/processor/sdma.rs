@@ -5,7 +5,8 @@
 //! own encoder.
 
 use super::{Halt, Processor};
-use crate::mock::clock;
+use crate::mock::{clock, lock};
+use std::ops::Range;
 
 /// How packets of a version differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,6 +107,9 @@ impl Processor {
         let header = words.get(0)?;
         let (op, sub) = (header & 0xff, header >> 8 & 0xff);
         let extra = header >> 16;
+        if !matches!(op, op::COPY | op::CONST_FILL) {
+            lock(&self.under_way).clear();
+        }
         let wrong = || {
             Err(Wrong::Packet(format!(
                 "a packet with header {header:#010x} is none"
@@ -186,6 +190,7 @@ impl Processor {
                     )));
                 }
                 let bytes = (u64::from(count) / 4 + 1) * 4;
+                self.overlap(to..to.saturating_add(bytes), true);
                 let pattern: Vec<u8> = value.to_le_bytes().repeat((bytes.min(STEP) / 4) as usize);
                 for at in (0..bytes).step_by(STEP as usize) {
                     let part = STEP.min(bytes - at) as usize;
@@ -209,8 +214,27 @@ impl Processor {
         }
     }
 
+    /// Notes that a copy or fill is under way, and that an earlier one may still be that it depends on: engines have
+    /// several at once until a packet that waits.
+    fn overlap(&self, range: Range<u64>, writes: bool) {
+        let mut under_way = lock(&self.under_way);
+        let conflict = (under_way.iter()).any(|(other, written)| {
+            (writes || *written) && range.start < other.end && other.start < range.end
+        });
+        under_way.push((range.clone(), writes));
+        drop(under_way);
+        if conflict {
+            self.complain(&format!(
+                "memory at {:#x} is used while a copy before may not be done",
+                range.start
+            ));
+        }
+    }
+
     /// Copies; where a test wants it, with a wrong byte.
     fn copy(&self, to: u64, from: u64, bytes: u64) -> Result<(), Halt> {
+        self.overlap(from..from.saturating_add(bytes), false);
+        self.overlap(to..to.saturating_add(bytes), true);
         let wrong = self.shared.injected.spoils();
         let mut buffer = vec![0; bytes.min(STEP) as usize];
         for at in (0..bytes).step_by(STEP as usize) {
