@@ -29,6 +29,34 @@ pub enum Error {
         /// Why.
         errno: Errno,
     },
+    /// A ring that no engine takes.
+    #[error("a ring of {bytes} bytes cannot be: it must be a power of two from 4096 to 2^30")]
+    SdmaRing {
+        /// Its size.
+        bytes: usize,
+    },
+    /// A copy onto itself.
+    #[error("the {bytes} bytes that are copied overlap with where they go to; copy by way of another memory")]
+    Overlap {
+        /// How many.
+        bytes: u64,
+    },
+    /// An engine does not get on.
+    #[error("the copy engine of GPU {gpu} did nothing for {seconds} s ({what}); it hangs, waits for a value that nobody writes, or has more to do than that")]
+    SdmaTimeout {
+        /// Address of the GPU.
+        gpu: String,
+        /// What was waited for.
+        what: &'static str,
+        /// How long.
+        seconds: String,
+    },
+    /// A queue that was given up.
+    #[error("the copy queue of GPU {gpu} was given up: an earlier batch failed, or the engine has read what nobody wrote; make a new one")]
+    SdmaClosed {
+        /// Address of the GPU.
+        gpu: String,
+    },
     /// No table here knows the GPU, so that it is left alone.
     #[error("{arch} is not supported without ROCm's libraries: a wrong packet could hang it; use HIP's runtime for it")]
     UnknownArch {

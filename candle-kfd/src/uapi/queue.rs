@@ -38,6 +38,8 @@ request! {
         ctx_save_restore_address: u64,
         ctx_save_restore_size: u32,
         ctl_stack_size: u32,
+        sdma_engine_id: u32,
+        pad: u32,
     }
 }
 
