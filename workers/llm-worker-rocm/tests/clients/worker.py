@@ -18,6 +18,8 @@ SMOLLM2 = os.environ["CANDLE_ROCM_SMOLLM2"]
 FIXTURE = Path(__file__).parents[4] / "tests/fixtures/smollm2/greedy.json"
 # A line for each request would hide what tests say.
 os.environ.setdefault("LLM_LOG_LEVEL", "warn")
+# No router looks after it, but in the tests of routers, which give an option.
+os.environ.setdefault("WORKER_SHUTDOWN_LINGER", "0")
 # Loading and the first pass of an unoptimised build on a busy machine.
 START_SECONDS = 120
 

@@ -18,6 +18,8 @@ START_SECONDS = 120
 # The smallest pictures that the model draws, in the fewest steps.
 SIDE = 64
 STEPS = 2
+# No router looks after it.
+os.environ.setdefault("WORKER_SHUTDOWN_LINGER", "0")
 MODEL = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/tiny-shapes-sd")
 
 

@@ -54,6 +54,8 @@ impl Server {
         let log = tempfile::tempfile().unwrap();
         let stderr = Stdio::from(log.try_clone().unwrap());
         let mut parent = command
+            // No router looks after it.
+            .env("WORKER_SHUTDOWN_LINGER", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(stderr)

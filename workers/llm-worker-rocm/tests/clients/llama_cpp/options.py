@@ -32,6 +32,8 @@ def arguments(server):
             raise RuntimeError(f"no option of ours is {name}={getattr(server, name)!r}")
     given = ["serve", "--device", "cpu", "--host", server.server_host, "--port", server.own_port]
     given += ["--temperature", server.temperature, "--seed", server.seed]
+    # No router looks after it.
+    given += ["--shutdown-linger", 0]
     if server.model_file or server.model_hf_repo:
         model = server.model_file or models.of_repository(server.model_hf_repo, server.model_hf_file)
         # Its server answers whatever model a request names.
