@@ -136,7 +136,8 @@ fn build(
         "-x",
         "c++",
         "-std=c++17",
-        "-O2",
+        // What is called for every access takes longest then.
+        if check { "-O1" } else { "-O2" },
         "-fPIC",
         "-w",
         "-ffp-contract=off",
