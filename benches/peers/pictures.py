@@ -189,6 +189,9 @@ class Peer:
             # The faster layout for convolutions in halves.
             for network in (self.network, self.vae):
                 network.to(memory_format=torch.channels_last)
+        if kind == "sdxl":
+            # `force_upcast` of its configuration: diffusers' pipeline decodes in f32, as ours does.
+            self.vae.to(torch.float32)
         self.guided = self.about["guidance"] > 1
         self.call = self.network
 
@@ -276,7 +279,7 @@ class Peer:
     def decode(self, pictures=1):
         torch, side = self.torch, self.about["size"] // 8
         channels = 4 if self.kind in ("sd15", "sdxl") else 16
-        latents = torch.randn(pictures, channels, side, side, device=DEVICE, dtype=self.dtype)
+        latents = torch.randn(pictures, channels, side, side, device=DEVICE, dtype=self.vae.dtype)
         pixels = self.vae.decode(latents, return_dict=False)[0]
         return ((pixels.float() * 0.5 + 0.5).clamp(0, 1) * 255).round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().cpu()
 
