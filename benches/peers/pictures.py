@@ -2,7 +2,7 @@
 """Pictures of four families beside PyTorch and stable-diffusion.cpp, on one GPU in one run, with random weights.
 
     python3 benches/peers/pictures.py --ours sd-worker-rocm [--kinds sd15,sdxl,sd35,schnell] [--place DIR] [--sdcpp sd-cli]
-                                      [--no-compile] [--batch 4] [--table] > pictures.jsonl
+                                      [--no-compile] [--no-pytorch] [--batch 4] [--table] > pictures.jsonl
 
 Needs PyTorch, diffusers and transformers. Each kind's model is made with random weights of the published shapes (diffusers' own components
 and folders), measured by `sd-worker-rocm bench --json` with graphs and launch by launch, then by PyTorch: diffusers' network as it is, with
@@ -21,6 +21,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -358,28 +359,28 @@ def ours(kind, folder, program, batch):
 
 
 def sdcpp(kind, folder, program):
-    """stable-diffusion.cpp's time for a picture: it reads diffusers' folders of UNets, and parts of others as files."""
-    about = KINDS[kind]
-    size, picture = str(about["size"]), os.path.join(folder, "sdcpp.png")
-    part = lambda name, file="model": os.path.join(folder, name, file + ".safetensors")
-    weights = "diffusion_pytorch_model"
-    model = ["-m", folder]
-    if denoiser(kind)[0] == "transformer":
-        # T5 is left out: what is measured here is not one.
-        model = ["--diffusion-model", part("transformer", weights), "--vae", part("vae", weights), "--clip_l", part("text_encoder")]
-        model += ["--clip_g", part("text_encoder_2")] if kind == "sd35" else []
+    """stable-diffusion.cpp's time for a picture, of the second of two. It knows the parts under their first names; T5 is left out, as what is
+    measured here is not one."""
+    about, place = KINDS[kind], os.path.join(folder, "originals")
+    if subprocess.run([sys.executable, os.path.join(HERE, "original_names.py"), folder, place], check=False).returncode:
+        return
+    size, picture = str(about["size"]), os.path.join(folder, "sdcpp-%d.png")
+    parts = [("--diffusion-model", "denoiser"), ("--vae", "vae"), ("--clip_l", "clip_l"), ("--clip_g", "clip_g")]
+    files = [(option, os.path.join(place, name + ".safetensors")) for option, name in parts]
+    model = [word for option, file in files if os.path.exists(file) for word in (option, file)]
     command = [program, *model, "-p", "a red circle", "-W", size, "-H", size, "--steps", str(about["steps"]), "--sampling-method", "euler",
-               "--cfg-scale", str(max(1.0, about["guidance"])), "--diffusion-fa", "-v", "-o", picture]
+               "--cfg-scale", str(max(1.0, about["guidance"])), "--diffusion-fa", "-b", "2", "-v", "-o", picture]
     begun = time.perf_counter()
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     text = done.stdout + done.stderr
-    first = (time.perf_counter() - begun) * 1e3
-    times = [line for line in text.splitlines() if "sampling completed" in line or "decode_first_stage completed" in line]
-    if done.returncode or not times:
+    whole = (time.perf_counter() - begun) * 1e3
+    milliseconds = lambda what: [float(found) * 1e3 for found in re.findall(what + r"[^\n]*taking ([0-9.]+)s", text)]
+    sampling, decoding = milliseconds("sampling completed"), milliseconds(r"latent \d+ decoded")
+    if done.returncode or not sampling or not decoding:
         print(f"{kind}: stable-diffusion.cpp: {text[-1500:]}", file=sys.stderr, flush=True)
         return
-    seconds = [float(line.rsplit("taking", 1)[1].strip().rstrip("s")) for line in times]
-    tell(kind, "stable-diffusion.cpp", evaluation_ms=seconds[0] / about["steps"] * 1e3, picture_ms=sum(seconds) * 1e3, first_ms=first)
+    evaluation = sampling[-1] / about["steps"]
+    tell(kind, "stable-diffusion.cpp", evaluation_ms=evaluation, decode_ms=decoding[-1], picture_ms=sampling[-1] + decoding[-1], two_ms=whole)
 
 
 def table(lines):
@@ -405,6 +406,7 @@ def main():
     parser.add_argument("--sdcpp", help="stable-diffusion.cpp's program")
     parser.add_argument("--batch", type=int, default=4)
     parser.add_argument("--no-compile", action="store_true")
+    parser.add_argument("--no-pytorch", action="store_true")
     parser.add_argument("--only", metavar="KIND", help="what this program calls itself with: make or peer of one kind")
     parser.add_argument("--do", choices=["make", "peer"])
     parser.add_argument("--table", action="store_true")
@@ -432,7 +434,8 @@ def main():
             if options.sdcpp:
                 sdcpp(kind, folder, options.sdcpp)
             more = ["--no-compile"] if options.no_compile else []
-            subprocess.run([*again, "--do", "peer", *more], check=False)
+            if not options.no_pytorch:
+                subprocess.run([*again, "--do", "peer", *more], check=False)
             print(f"{kind}: {time.perf_counter() - before:.0f} s", file=sys.stderr, flush=True)
 
 
