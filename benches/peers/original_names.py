@@ -3,7 +3,8 @@
 
     python3 original_names.py FOLDER PLACE
 
-Writes PLACE/{denoiser,vae,clip_l,clip_g}.safetensors, the last for models that have it. Scale and shift of a transformer's last norm stay in
+Writes PLACE/{denoiser,vae,clip_l,clip_g}.safetensors, the last for models that have it; of models with a UNet PLACE/model.safetensors, as it tells
+which model a UNet is of by the text encoders beside it. Scale and shift of a transformer's last norm stay in
 diffusers' order: what computes with such files is timed, not looked at.
 """
 import os
@@ -158,13 +159,16 @@ def main():
     weights = load_file(os.path.join(denoiser, "diffusion_pytorch_model.safetensors"))
     named = unet(weights) if denoiser.endswith("unet") else sd3(weights) if "pos_embed.pos_embed" in weights else flux(weights)
     assert denoiser.endswith("transformer") or len(named) == len(weights), "two tensors got one name"
-    write = lambda name, tensors: save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, os.path.join(place, name + ".safetensors"))
-    write("denoiser", named)
-    write("vae", vae(load_file(os.path.join(folder, "vae/diffusion_pytorch_model.safetensors"))))
+    parts = {"denoiser": named, "vae": vae(load_file(os.path.join(folder, "vae/diffusion_pytorch_model.safetensors")))}
     for name, encoder in (("clip_l", "text_encoder"), ("clip_g", "text_encoder_2")):
         file = os.path.join(folder, encoder, "model.safetensors")
         if os.path.exists(file) and (tensors := clip(load_file(file))) and any("token_embedding" in key for key in tensors):
-            write(name, tensors)
+            parts[name] = tensors
+    if denoiser.endswith("unet"):
+        beginnings = dict(denoiser="model.diffusion_model.", vae="first_stage_model.", clip_l="cond_stage_model.transformer.", clip_g="cond_stage_model.1.transformer.")
+        parts = {"model": {beginnings[part] + name: tensor for part, tensors in parts.items() for name, tensor in tensors.items()}}
+    for name, tensors in parts.items():
+        save_file({key: tensor.contiguous() for key, tensor in tensors.items()}, os.path.join(place, name + ".safetensors"))
 
 
 if __name__ == "__main__":

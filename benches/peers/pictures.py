@@ -365,7 +365,7 @@ def sdcpp(kind, folder, program):
     if subprocess.run([sys.executable, os.path.join(HERE, "original_names.py"), folder, place], check=False).returncode:
         return
     size, picture = str(about["size"]), os.path.join(folder, "sdcpp-%d.png")
-    parts = [("--diffusion-model", "denoiser"), ("--vae", "vae"), ("--clip_l", "clip_l"), ("--clip_g", "clip_g")]
+    parts = [("--model", "model"), ("--diffusion-model", "denoiser"), ("--vae", "vae"), ("--clip_l", "clip_l"), ("--clip_g", "clip_g")]
     files = [(option, os.path.join(place, name + ".safetensors")) for option, name in parts]
     model = [word for option, file in files if os.path.exists(file) for word in (option, file)]
     command = [program, *model, "-p", "a red circle", "-W", size, "-H", size, "--steps", str(about["steps"]), "--sampling-method", "euler",
