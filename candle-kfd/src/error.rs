@@ -14,7 +14,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 #[non_exhaustive]
 pub enum Error {
     /// The driver refused a request.
-    #[error("{ioctl} failed: {errno}{}", hint(ioctl, *errno))]
+    #[error("{ioctl} failed: {errno}{}", request_hint(ioctl, *errno))]
     Ioctl {
         /// The request's name in the kernel's header.
         ioctl: &'static str,
@@ -22,7 +22,7 @@ pub enum Error {
         errno: Errno,
     },
     /// A device file cannot be opened.
-    #[error("{path} cannot be opened: {errno}{}", hint(path, *errno))]
+    #[error("{path} cannot be opened: {errno}{}", open_hint(*errno))]
     Open {
         /// The device file.
         path: String,
@@ -287,14 +287,28 @@ fn running(kernel: Option<&str>) -> String {
     kernel.map_or_else(String::new, |name| format!("; the kernel is {name}"))
 }
 
-/// What a user can do about a failure; begins with a separator.
-fn hint(what: &str, errno: Errno) -> &'static str {
+/// What a user can do about a request that was refused; begins with a separator.
+fn request_hint(ioctl: &str, errno: Errno) -> &'static str {
     match errno.0 {
-        libc::EBUSY if what == AcquireVm::NAME => "; this process has opened the GPU before, as ROCm's libraries do",
+        libc::EBUSY if ioctl == AcquireVm::NAME => {
+            "; this process has opened the GPU before, as ROCm's libraries do: use one of them, or another process"
+        }
+        libc::EPERM | libc::EACCES => {
+            "; this process may not use the GPU: see the cgroup's devices (docker --device) and a debugger that may hold it"
+        }
+        libc::EIO | libc::ENODEV => "; the GPU is gone or was reset: see dmesg | grep amdgpu",
+        libc::ENOTTY => "; the kernel does not know the request: update the kernel or amdgpu-dkms",
+        _ => "",
+    }
+}
+
+/// What a user can do about a file that cannot be opened; begins with a separator.
+fn open_hint(errno: Errno) -> &'static str {
+    match errno.0 {
         libc::EACCES | libc::EPERM => {
             "; add the user to the groups render and video (usermod -aG render,video USER) and log in again"
         }
-        libc::ENOENT => {
+        libc::ENOENT | libc::ENXIO => {
             "; load the kernel's amdgpu driver with compute support, or start the container with --device=/dev/kfd --device=/dev/dri"
         }
         _ => "",

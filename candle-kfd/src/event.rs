@@ -211,6 +211,7 @@ impl Kfd {
         let ids: Vec<u32> = events.iter().map(|event| event.id).collect();
         // The kernel wakes for one event or for all of them: it can be asked for faults besides only with the former.
         let blind = wake == Wake::All && ids.len() > 1;
+        self.all_usable(events)?;
         let start = Instant::now();
         loop {
             let left = timeout.saturating_sub(start.elapsed());

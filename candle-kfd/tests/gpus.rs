@@ -157,6 +157,9 @@ fn each_refusal_while_opening_is_named_and_harmless() {
         said.contains("renderD") && said.contains("usermod"),
         "{said}"
     );
+    mock.fail("AMDKFD_IOC_ACQUIRE_VM", 0, libc::EBUSY);
+    let said = kfd.gpu(0, Displays::Refuse).unwrap_err().to_string();
+    assert!(said.contains("ROCm's libraries"), "{said}");
     // Another runtime of the process has said so before.
     mock.fail("AMDKFD_IOC_RUNTIME_ENABLE", 0, libc::EBUSY);
     kfd.gpu(0, Displays::Refuse).unwrap();

@@ -149,6 +149,13 @@ fn peers_see_memory_all_or_none() {
     let memory = gpus[0].allocate(8192, Kind::Vram).unwrap();
     let before = mock.left();
     memory.map_to(&[]).unwrap();
+    // One of the two saw it for a moment.
+    mock.map_partially(1);
+    match memory.map_to(&gpus).unwrap_err() {
+        Error::Peers { wanted, mapped, .. } => assert_eq!((wanted, mapped), (2, 1)),
+        other => panic!("{other}"),
+    }
+    assert_eq!(mock.left(), before);
     memory.map_to(&gpus).unwrap();
     memory.map_to(&gpus[1..]).unwrap();
     assert_eq!(mock.left().mappings, before.mappings + 2);
