@@ -239,10 +239,12 @@ impl Gpu {
             });
         }
         match &*doorbells {
-            Some(there) if there.offset == page && within % DOORBELL_BYTES == 0 => Ok(Doorbell {
-                gpu: self.clone(),
-                address: there.mapped.address() + within,
-            }),
+            Some(there) if there.offset == page && within.is_multiple_of(DOORBELL_BYTES) => {
+                Ok(Doorbell {
+                    gpu: self.clone(),
+                    address: there.mapped.address() + within,
+                })
+            }
             _ => Err(Error::Doorbell { offset }),
         }
     }

@@ -4,6 +4,8 @@
 //! **A wrong packet can hang a GPU and the desktop on it.** GPUs that no table here knows are refused, and so is one that
 //! drives a display unless the caller says otherwise.
 //!
+//! The driver is Linux' own: for other systems this crate is empty.
+//!
 //! | Module | Holds |
 //! |---|---|
 //! | [`uapi`] | the kernel's structures and numbers of ioctls |
@@ -16,6 +18,8 @@
 //! | [`program`](Program), [`queue`](ComputeQueue) | code objects in memory, and the queues that run their kernels |
 //! | [`sdma`] | copies and fills by the GPU's SDMA engines |
 //! | [`mock`] | a driver and GPUs in this process, for tests |
+
+#![cfg(target_os = "linux")]
 
 pub mod driver;
 mod error;

@@ -65,7 +65,7 @@ impl<'a> Host<'a> {
         }
         // SAFETY: the offset is within the memory.
         let start = unsafe { self.start.as_ptr().add(offset) };
-        if start as usize % alignment == 0 {
+        if (start as usize).is_multiple_of(alignment) {
             Ok(start)
         } else {
             Err(Error::Alignment {
