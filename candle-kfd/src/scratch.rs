@@ -135,9 +135,8 @@ pub(crate) struct Scratch {
 }
 
 impl Scratch {
-    /// For kernels with so many bytes in a lane; with fewer slots if memory is short.
-    pub fn new(gpu: &Arc<Gpu>, lane_bytes: u32) -> Result<Scratch> {
-        let mut plan = Plan::new(gpu.generation(), &Shape::from(gpu.node()), lane_bytes)?;
+    /// As it is planned; with fewer slots if memory is short.
+    pub fn new(gpu: &Arc<Gpu>, mut plan: Plan) -> Result<Scratch> {
         loop {
             let bytes = usize::try_from(plan.bytes()).unwrap_or(usize::MAX);
             match gpu.allocate(bytes, Kind::Vram) {

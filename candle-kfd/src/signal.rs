@@ -51,7 +51,7 @@ impl Signal {
     /// # Errors
     /// As of [`Gpu::allocate`].
     pub fn new(gpu: &Arc<Gpu>, initial: i64) -> Result<Signal> {
-        Self::make(gpu.clone(), memory(gpu, 1)?, 0, initial, None)
+        Self::make(memory(gpu, 1)?, 0, initial, None)
     }
 
     /// Several signals in common memory, which is cheaper than one by one.
@@ -64,13 +64,7 @@ impl Signal {
             let here = (count - signals.len()).min(PAGE / BYTES);
             let memory = memory(gpu, here)?;
             for at in 0..here {
-                signals.push(Self::make(
-                    gpu.clone(),
-                    memory.clone(),
-                    at * BYTES,
-                    initial,
-                    None,
-                )?);
+                signals.push(Self::make(memory.clone(), at * BYTES, initial, None)?);
             }
         }
         Ok(signals)
@@ -81,17 +75,10 @@ impl Signal {
     /// # Errors
     /// As of [`Gpu::allocate`] and [`Event::new`].
     pub fn with_event(gpu: &Arc<Gpu>, initial: i64) -> Result<Signal> {
-        Self::make(
-            gpu.clone(),
-            memory(gpu, 1)?,
-            0,
-            initial,
-            Some(Event::new(gpu)?),
-        )
+        Self::make(memory(gpu, 1)?, 0, initial, Some(Event::new(gpu)?))
     }
 
     fn make(
-        gpu: Arc<Gpu>,
         memory: Arc<Memory>,
         offset: usize,
         initial: i64,
@@ -114,7 +101,6 @@ impl Signal {
             .store(initial as u64, Ordering::Relaxed);
         host.long(offset + field::KIND)?
             .store(KIND_USER, Ordering::Release);
-        debug_assert!(signal.memory.gpu().is(&gpu));
         Ok(signal)
     }
 

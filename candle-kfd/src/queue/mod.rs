@@ -13,10 +13,11 @@ mod kernarg;
 mod launch;
 mod packet;
 
+use crate::generation::Shape;
 use crate::gpu::{Doorbell, Gpu};
 use crate::memory::Memory;
 use crate::program::Kernel;
-use crate::scratch::Scratch;
+use crate::scratch::{Plan, Scratch};
 use crate::signal::Signal;
 use crate::timeline::Timeline;
 use crate::{Error, Result};
@@ -356,12 +357,14 @@ impl ComputeQueue {
         if lane_bytes <= there {
             return Ok(());
         }
+        let shape = Shape::from(self.gpu().node());
+        let plan = Plan::new(self.gpu().generation(), &shape, lane_bytes)?;
         let patience = *lock(&self.patience);
         let ticket = self.push_idle(producer)?;
         self.wait_for_ticket(ticket, patience)?;
         // Both do not have to fit at once. Until the new one is there, no kernel with scratch is let onto the queue.
         producer.scratch = None;
-        let scratch = Scratch::new(self.gpu(), lane_bytes)?;
+        let scratch = Scratch::new(self.gpu(), plan)?;
         self.descriptor()?
             .set_scratch(&scratch, self.gpu().generation())?;
         producer.scratch = Some(scratch);
