@@ -1,0 +1,66 @@
+//! The commands, one file each.
+
+pub mod copy_test;
+pub mod info;
+pub mod kernels;
+pub mod launch;
+pub mod memory_test;
+pub mod overlap_test;
+pub mod soak;
+
+use crate::output::Output;
+use crate::{Error, Result};
+use serde_json::json;
+use std::time::Instant;
+
+/// What a test has found so far.
+#[derive(Debug)]
+pub struct Verdict {
+    command: &'static str,
+    start: Instant,
+    wrong: u64,
+}
+
+impl Verdict {
+    /// Nothing yet.
+    pub fn new(command: &'static str) -> Self {
+        Verdict {
+            command,
+            start: Instant::now(),
+            wrong: 0,
+        }
+    }
+
+    /// Something is wrong.
+    pub fn wrong(&mut self) {
+        self.wrong += 1;
+    }
+
+    /// Says how it went.
+    ///
+    /// # Errors
+    /// [`Error::Wrong`] if something was.
+    pub fn end(self, output: &mut Output, interrupted: bool) -> Result<()> {
+        output.end();
+        let seconds = self.start.elapsed().as_secs_f64();
+        let how = match (self.wrong, interrupted) {
+            (0, false) => "nothing wrong",
+            (0, true) => "interrupted; nothing wrong so far",
+            _ => "wrong",
+        };
+        output.say(
+            "end",
+            &format!("{}: {how}, {seconds:.1} s", self.command),
+            json!({
+                "command": self.command,
+                "wrong": self.wrong,
+                "interrupted": interrupted,
+                "seconds": seconds,
+            }),
+        );
+        match self.wrong {
+            0 => Ok(()),
+            wrong => Err(Error::Wrong(wrong)),
+        }
+    }
+}

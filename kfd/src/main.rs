@@ -1,0 +1,7 @@
+//! The `kfd` program.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    kfd::main()
+}
