@@ -2,15 +2,9 @@
 """Weights with adaptations of every kind merged, computed with LyCORIS and PEFT in f32 on the CPU (needs lycoris-lora and peft).
 
     python3 make_lora_kinds.py PLACE
-
-Weights and adaptations are a function of their names, so PLACE/lora_kinds.json has the shapes and PLACE/lora_kinds.safetensors the merged weights.
 """
-import json
-import pathlib
 import sys
 import torch
-from safetensors.torch import save_file
-from torch import nn
 from peft import IA3Config, LoHaConfig, LoKrConfig, LoraConfig, inject_adapter_in_model
 from lycoris.functional.general import rebuild_tucker
 from lycoris.functional.lokr import make_kron
@@ -22,34 +16,8 @@ from lycoris.modules.ia3 import IA3Module
 from lycoris.modules.locon import LoConModule
 from lycoris.modules.loha import LohaModule
 from lycoris.modules.norms import NormModule
+from layers import IN, OUT, keep, net, peft_tensors, save
 from make_networks import weight
-
-torch.set_grad_enabled(False)
-torch.set_num_threads(1)
-OUT, IN = 32, 24
-cases, merged = {}, {}
-
-
-def net():
-    """A layer of each kind; `square` cannot be told from its transpose by its shape."""
-    layers = dict(linear=nn.Linear(IN, OUT), square=nn.Linear(OUT, OUT), conv=nn.Conv2d(8, 16, 3), norm=nn.LayerNorm(IN))
-    for name, layer in layers.items():
-        for part, old in layer.state_dict().items():
-            getattr(layer, part).copy_(weight('base', f'{name}.{part}', tuple(old.shape)))
-    return nn.ModuleDict(layers)
-
-
-def keep(case, layer, strength, tensors, weight_now, bias=None, config=None):
-    """What a file with these tensors (values by their names but for `alpha`, which is given) makes of a layer."""
-    cases[case] = {'layer': layer, 'strength': strength, 'config': config,
-                   'tensors': {n: t if isinstance(t, (int, float)) else list(t.shape) for n, t in tensors.items()}}
-    base = net()[layer]
-    assert (weight_now - base.weight).abs().max() > 1e-3, case
-    assert torch.isfinite(weight_now).all(), case
-    merged[f'{case}.weight'] = weight_now.float().contiguous()
-    if bias is not None:
-        assert (bias - base.bias).abs().max() > 1e-3, case
-        merged[f'{case}.bias'] = bias.float().contiguous()
 
 
 def lycoris(case, layer, kind, names, alpha, strength=0.7, expect=None, **shapes):
@@ -148,14 +116,7 @@ def peft(case, layer, config, strength=0.7, only=None):
     """PEFT's own files: `base_model.model.` and settings beside the file."""
     adapted = inject_adapter_in_model(config, net())
     module = adapted[layer]
-    tensors = {}
-    for name, parameter in module.named_parameters():
-        if 'base_layer' in name:
-            continue
-        end = name.replace('.default', '')
-        key = f'base_model.model.{layer}.{end}'
-        parameter.copy_(weight(case, key, tuple(parameter.shape)))
-        tensors[key] = parameter.detach().clone()
+    tensors = peft_tensors(case, layer, module)
     if strength is not None:
         module.set_scale('default', strength)
     module.merge(safe_merge=True)
@@ -179,8 +140,4 @@ peft('peft_lokr_both', 'square', LoKrConfig(r=1, alpha=2, decompose_both=True, t
 peft('peft_ia3', 'linear', IA3Config(target_modules=['linear', 'square'], feedforward_modules=['square']), strength=None)
 peft('peft_ia3_inputs', 'square', IA3Config(target_modules=['linear', 'square'], feedforward_modules=['square']), strength=None)
 
-place = pathlib.Path(sys.argv[1])
-save_file(merged, place / 'lora_kinds.safetensors')
-shapes = {f'{layer}.{part}': list(t.shape) for layer, m in net().items() for part, t in m.state_dict().items()}
-json.dump({'base': shapes, 'cases': cases}, open(place / 'lora_kinds.json', 'w'), separators=(',', ':'))
-print(len(cases), 'cases')
+save(sys.argv[1], 'lora_kinds')
