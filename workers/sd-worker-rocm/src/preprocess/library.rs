@@ -3,6 +3,7 @@
 use super::kind::Kind;
 use crate::models::preprocess::{lineart_anime, mlsd};
 use crate::weights::folder::Folder;
+use crate::weights::named::offers;
 use crate::weights::Weights;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -96,16 +97,7 @@ impl NetworkFolders {
     pub fn list(&self) -> Vec<(PathBuf, NetworkKind)> {
         let mut found = Vec::new();
         for folder in &self.0 {
-            // A folder that cannot be read has nothing to offer.
-            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-            let is_network = |path: &PathBuf| match path.is_dir() {
-                true => path.join("config.json").is_file(),
-                false => path.is_file() && path.extension().is_some_and(|e| e == "safetensors"),
-            };
-            let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
-            paths.retain(is_network);
-            paths.sort();
-            let kinds = paths.into_iter();
+            let kinds = offers(folder, true).into_iter();
             found.extend(kinds.filter_map(|path| {
                 let kind = NetworkKind::of(&path).ok()?;
                 Some((path, kind))

@@ -1,5 +1,6 @@
 //! The ControlNets that clients may name: what is in folders that the operator chose, nothing else of the machine.
 
+use crate::weights::named::named;
 use std::path::PathBuf;
 use worker::http::ApiError;
 
@@ -15,28 +16,7 @@ impl ControlFolders {
 
     /// Names and paths, sorted by name; of two with one name the first folder's counts.
     pub fn list(&self) -> Vec<(String, PathBuf)> {
-        let mut found: Vec<(String, PathBuf)> = Vec::new();
-        for folder in &self.0 {
-            // A folder that cannot be read has nothing to offer.
-            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-            for path in entries.map(|entry| entry.path()) {
-                let name = match path.is_dir() {
-                    true if path.join("config.json").is_file() => path.file_name(),
-                    false if path.extension().is_some_and(|e| e == "safetensors") => {
-                        path.file_stem()
-                    }
-                    _ => None,
-                };
-                let Some(name) = name.and_then(|name| name.to_str()) else {
-                    continue;
-                };
-                if !found.iter().any(|(known, _)| known == name) {
-                    found.push((name.to_string(), path));
-                }
-            }
-        }
-        found.sort();
-        found
+        named(&self.0, true)
     }
 
     /// A client's ControlNet; the web UI writes a hash behind the name.

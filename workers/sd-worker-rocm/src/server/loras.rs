@@ -1,6 +1,7 @@
 //! The LoRAs that clients may name: files in folders that the operator chose, nothing else of the machine.
 
 use crate::lora::Lora;
+use crate::weights::named::named;
 use std::path::{Path, PathBuf};
 use worker::http::ApiError;
 
@@ -16,24 +17,7 @@ impl LoraFolders {
 
     /// Names and files, sorted by name; of two files with one name the first folder's counts.
     pub fn list(&self) -> Vec<(String, PathBuf)> {
-        let mut found: Vec<(String, PathBuf)> = Vec::new();
-        for folder in &self.0 {
-            // A folder that cannot be read has nothing to offer.
-            let Ok(entries) = std::fs::read_dir(folder) else {
-                continue;
-            };
-            for path in entries.flatten().map(|entry| entry.path()) {
-                let is_lora = path.extension().is_some_and(|e| e == "safetensors");
-                let Some(name) = path.file_stem().and_then(|s| s.to_str()) else {
-                    continue;
-                };
-                if is_lora && !found.iter().any(|(n, _)| n == name) {
-                    found.push((name.to_string(), path));
-                }
-            }
-        }
-        found.sort();
-        found
+        named(&self.0, false)
     }
 
     /// A client's LoRA, by name, file name, or a path that leads to one of the folders' files, as the file on disk.

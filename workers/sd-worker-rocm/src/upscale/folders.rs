@@ -1,6 +1,7 @@
 //! The upscalers that clients may name: what is in folders that the operator chose, nothing else of the machine.
 
 use super::method::Method;
+use crate::weights::named::named;
 use std::path::PathBuf;
 use worker::{Error, Result};
 
@@ -16,25 +17,7 @@ impl UpscalerFolders {
 
     /// Names and paths, sorted by name; of two with one name the first folder's counts.
     pub fn list(&self) -> Vec<(String, PathBuf)> {
-        let mut found: Vec<(String, PathBuf)> = Vec::new();
-        for folder in &self.0 {
-            // A folder that cannot be read has nothing to offer.
-            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-            for path in entries.map(|entry| entry.path()) {
-                if path
-                    .extension()
-                    .is_none_or(|ending| ending != "safetensors")
-                {
-                    continue;
-                }
-                let name = path.file_stem().and_then(|name| name.to_str());
-                if let Some(name) = name.filter(|name| !found.iter().any(|(n, _)| n == name)) {
-                    found.push((name.to_string(), path));
-                }
-            }
-        }
-        found.sort();
-        found
+        named(&self.0, false)
     }
 
     /// The way of this name: a known one, or a file of the folders by its stem.

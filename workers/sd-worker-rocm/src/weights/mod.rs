@@ -22,6 +22,7 @@ pub mod language;
 pub mod ldm;
 pub mod ltx;
 pub mod ltx_vae;
+pub mod named;
 pub mod openclip;
 pub mod packed;
 pub mod transformer;
