@@ -326,7 +326,8 @@ pub struct RequestArgs {
     #[arg(long, requires = "control_model", value_name = "MODE", value_parser = ControlMode::from_name)]
     control_mode: Vec<ControlMode>,
 
-    /// What the picture is, for unions: openpose, depth, softedge, canny, normal, segment, tile, repaint, or a number.
+    /// What the picture is, for unions: openpose, depth, softedge, canny, normal, segment, tile, repaint, or a number; for
+    /// Stability's networks for 3.5: blur, canny, depth.
     #[arg(long, requires = "control_model", value_name = "KIND")]
     control_kind: Vec<String>,
 

@@ -258,7 +258,7 @@ pub(super) struct ControlBody {
     strength: f64,
     /// `balanced`, `prompt`, `control` or `guess`.
     mode: Option<String>,
-    /// What the picture is, for unions of ControlNets.
+    /// What the picture is, for unions of ControlNets and for Stability's networks for 3.5.
     kind: Option<String>,
     #[serde(default)]
     start: f64,

@@ -1,5 +1,6 @@
 //! ControlNets of transformers.
 
+use super::opened::{kind_of, Opened};
 use super::run::{Hint, Part};
 use crate::info::Family;
 use crate::models::time::Level;
@@ -16,13 +17,20 @@ use crate::request::{Control, ControlMode, Hidden, ImageRequest};
 use crate::weights::folder::{Folder, Part as Files};
 use crate::weights::{block_controls as files, Weights};
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use worker::{Error, Result};
 
 /// The kinds of pictures that unions for FLUX.1 know, in InstantX's order, which Shakker's keep.
-const KINDS: [&str; 7] = ["canny", "tile", "depth", "blur", "pose", "gray", "lq"];
+const KINDS: [&[&str]; 7] = [
+    &["canny"],
+    &["tile"],
+    &["depth"],
+    &["blur"],
+    &["pose"],
+    &["gray"],
+    &["lq"],
+];
 
 /// A network that steers a transformer.
 enum Steering {
@@ -37,11 +45,7 @@ enum SteeringConfig {
 }
 
 /// The networks that requests have named so far.
-pub struct BlockControls {
-    open: HashMap<PathBuf, Module<Steering>>,
-    device: Device,
-    offload: bool,
-}
+pub struct BlockControls(Opened<Steering>);
 
 /// A network that is ready for the steps of a request.
 pub struct BlockControl {
@@ -73,16 +77,12 @@ pub struct Seen<'a> {
 impl BlockControls {
     /// None yet; they will be on this device.
     pub fn new(device: &Device, offload: bool) -> Self {
-        Self {
-            open: HashMap::new(),
-            device: device.clone(),
-            offload,
-        }
+        Self(Opened::new(device, offload))
     }
 
     /// Nothing is asked for now.
     pub fn rest(&mut self) {
-        self.open.values_mut().for_each(Module::rest);
+        self.0.rest();
     }
 
     /// Prepares a request's networks, for their pictures, a text and latents of this height and width.
@@ -106,14 +106,11 @@ impl BlockControls {
             if control.mode != ControlMode::Balanced {
                 return Err(bad("modes of ControlNets are for models with a UNet"));
             }
-            if !self.open.contains_key(&control.model) {
-                let opened = open(&control.model, family, dtype, &self.device, self.offload)?;
-                self.open.insert(control.model.clone(), opened);
-            }
-            let Some(module) = self.open.get_mut(&control.model) else {
-                return Err(Error::Runtime("the ControlNet is gone".to_string()));
-            };
-            let network = module.network()?;
+            let path = &control.model;
+            let opened = (self.0).get(path, |device, offload| {
+                open(path, family, dtype, device, offload)
+            })?;
+            let network = opened.network()?;
             let kind = network.kind(control).map_err(|reason| bad(&reason))?;
             network
                 .check_hidden(&control.hidden)
@@ -122,7 +119,7 @@ impl BlockControls {
                 let [.., height, width] = *latents else {
                     candle_core::bail!("latents of {latents:?}")
                 };
-                let hint = hint.to_device(&self.device)?;
+                let hint = hint.to_device(self.0.device())?;
                 Ok(BlockControl {
                     rope: network.rope(text, (height, width))?,
                     hint: network.hint(&hint, dtype)?,
@@ -143,7 +140,7 @@ impl Steering {
     /// The number of a picture's kind, for a union; others know one.
     fn kind(&self, control: &Control) -> std::result::Result<usize, String> {
         match (self, control.kind.as_deref()) {
-            (Self::Flux(net), _) => kind(control, net.kinds()),
+            (Self::Flux(net), said) => kind_of(said, net.kinds(), &KINDS),
             (Self::Sd3(net), Some(said)) if net.is_told() => match KINDS_OF_SD3.contains(&said) {
                 true => Ok(0),
                 false => Err(format!(
@@ -151,7 +148,7 @@ impl Steering {
                     KINDS_OF_SD3.join(", ")
                 )),
             },
-            (Self::Sd3(_), _) => kind(control, None),
+            (Self::Sd3(_), said) => kind_of(said, None, &[]),
         }
     }
 
@@ -246,29 +243,6 @@ pub fn residuals(
         sum = sum.plus(control.residuals(seen, level)?)?;
     }
     Ok(sum)
-}
-
-/// The number of a picture's kind, for a union of so many.
-fn kind(control: &Control, kinds: Option<usize>) -> std::result::Result<usize, String> {
-    let said = control.kind.as_deref().map(str::trim).unwrap_or("");
-    let Some(kinds) = kinds else {
-        return match said {
-            "" => Ok(0),
-            _ => Err("only unions of ControlNets are told the kind of the picture".to_string()),
-        };
-    };
-    let said = said.to_lowercase();
-    let named = KINDS.iter().position(|name| *name == said);
-    match said.parse().ok().or(named) {
-        Some(kind) if kind < kinds => Ok(kind),
-        _ => {
-            let names = KINDS[..kinds.min(KINDS.len())].join(", ");
-            Err(format!(
-                "a union of ControlNets: say of what kind the picture is: {names} (or its number, to {})",
-                kinds - 1
-            ))
-        }
-    }
 }
 
 /// A folder's configuration.

@@ -1,5 +1,6 @@
 //! What steers a UNet by a picture: ControlNets, unions of them, T2I-Adapters.
 
+use super::opened::{kind_of, Opened};
 use super::run::{Part, Prompts};
 use crate::editing::fit::stretched;
 use crate::models::controlnet::{ControlConfig, ControlNet};
@@ -16,8 +17,7 @@ use crate::weights::folder::Folder;
 use crate::weights::{ldm, Weights};
 use candle_core::{DType, Device, Result as CandleResult, Tensor};
 use image::GrayImage;
-use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use worker::{Error, Result};
 
@@ -45,11 +45,7 @@ pub enum Guide {
 }
 
 /// The networks that requests have named so far.
-pub struct Guides {
-    open: HashMap<PathBuf, Module<Guide>>,
-    device: Device,
-    offload: bool,
-}
+pub struct Guides(Opened<Guide>);
 
 /// What the networks are told of a request besides the picture.
 pub struct Told<'a> {
@@ -68,16 +64,12 @@ pub struct Told<'a> {
 impl Guides {
     /// None yet; they will be on this device.
     pub fn new(device: &Device, offload: bool) -> Self {
-        Self {
-            open: HashMap::new(),
-            device: device.clone(),
-            offload,
-        }
+        Self(Opened::new(device, offload))
     }
 
     /// Nothing is asked for now.
     pub fn rest(&mut self) {
-        self.open.values_mut().for_each(Module::rest);
+        self.0.rest();
     }
 
     /// Prepares a network for a request.
@@ -90,19 +82,14 @@ impl Guides {
         told: &Told,
         unet: (&UNetConfig, DType),
     ) -> Result<GuideRun> {
-        if !self.open.contains_key(&control.model) {
-            let module = open(&control.model, unet, &self.device, self.offload)?;
-            self.open.insert(control.model.clone(), module);
-        }
-        let Some(module) = self.open.get_mut(&control.model) else {
-            return Err(Error::Runtime("the ControlNet is gone".to_string()));
-        };
+        let device = &self.0.device().clone();
+        let path = &control.model;
+        let module = (self.0).get(path, |device, offload| open(path, unet, device, offload))?;
         module.set_wrap(told.wrap);
         let dtype = module.dtype();
         let network = module.network()?;
         let (width, height) = told.size;
         let picture = picture::resized(&control.image, width, height);
-        let device = &self.device;
         let failed = || Error::candle("preparing the ControlNet");
         let picture = picture::to_tensor(&picture, device)
             .and_then(|picture| match &control.hidden {
@@ -127,7 +114,10 @@ impl Guides {
                 .map_err(failed())?,
             ),
             Guide::Control(net) => {
-                let kind = kind(control, net.kinds())?;
+                let kind = kind_of(control.kind.as_deref(), net.kinds(), &KINDS);
+                let kind = kind.map_err(|reason| {
+                    Error::Usage(format!("controls: {}: {reason}", path.display()))
+                })?;
                 let prepare = || {
                     let (text, extra) = told.of(seeing)?;
                     let text = text.to_device(device)?;
@@ -322,35 +312,6 @@ fn scaled(features: &[Tensor], strengths: &[f64]) -> CandleResult<Vec<Tensor>> {
     let strengths = strengths.iter().chain(strengths.last().into_iter().cycle());
     let pairs = features.iter().zip(strengths);
     pairs.map(|(x, strength)| x * *strength).collect()
-}
-
-/// The number of a picture's kind, for a union of so many.
-fn kind(control: &Control, kinds: Option<usize>) -> Result<usize> {
-    let path = control.model.display();
-    let usage = |text: String| Err(Error::Usage(format!("controls: {path}: {text}")));
-    let (kinds, said) = match (kinds, control.kind.as_deref().map(str::trim)) {
-        (None, None | Some("")) => return Ok(0),
-        (None, Some(_)) => {
-            return usage("only unions of ControlNets are told the kind of the picture".to_string())
-        }
-        (Some(kinds), said) => (kinds, said.unwrap_or("").to_lowercase()),
-    };
-    let number = said.parse().ok();
-    let named = KINDS
-        .iter()
-        .position(|names| names.contains(&said.as_str()));
-    match number.or(named) {
-        Some(kind) if kind < kinds => Ok(kind),
-        _ => {
-            let names = KINDS.iter().take(kinds).map(|names| names[0]);
-            let names: Vec<&str> = names.collect();
-            usage(format!(
-                "a union of ControlNets: say of what kind the picture is: {} (or its number, to {})",
-                names.join(", "),
-                kinds - 1
-            ))
-        }
-    }
 }
 
 fn open(

@@ -4,6 +4,7 @@ pub mod block_controls;
 pub mod guided;
 mod guides;
 mod ip_adapters;
+mod opened;
 mod replay;
 pub mod run;
 pub mod transformer;
