@@ -71,11 +71,16 @@ pub fn check_patches(image: usize, patch: usize, channels: usize) -> Result<(), 
     }
 }
 
-/// Checks that the channels of a head are turned by `N` coordinates, an even number of them by each.
+/// Checks that the channels of a head are turned by `N` coordinates, an even number of them by each; `name` is the
+/// setting's, for the message.
 ///
 /// # Errors
 /// If there are more or fewer, or their shares are odd or do not make up the head.
-pub fn check_axes<const N: usize>(axes: &[usize], attention_head_dim: usize) -> Result<(), String> {
+pub fn check_axes<const N: usize>(
+    name: &str,
+    axes: &[usize],
+    attention_head_dim: usize,
+) -> Result<(), String> {
     let even = axes.iter().all(|size| size.is_multiple_of(2));
     // Sizes of a file may be as large as numbers go.
     let turned = axes
@@ -84,7 +89,7 @@ pub fn check_axes<const N: usize>(axes: &[usize], attention_head_dim: usize) -> 
     match axes.len() == N && even && turned == Some(attention_head_dim) {
         true => Ok(()),
         false => Err(format!(
-            "axes_dims_rope {axes:?} do not make up attention_head_dim {attention_head_dim}"
+            "{name} {axes:?} do not make up a head of {attention_head_dim}"
         )),
     }
 }

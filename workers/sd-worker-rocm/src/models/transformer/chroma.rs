@@ -91,7 +91,11 @@ impl ChromaConfig {
             ],
             1 << 14,
         )?;
-        check_axes::<3>(&self.axes_dims_rope, self.attention_head_dim)?;
+        check_axes::<3>(
+            "axes_dims_rope",
+            &self.axes_dims_rope,
+            self.attention_head_dim,
+        )?;
         let other = self
             .out_channels
             .is_some_and(|output| output != self.in_channels);

@@ -109,7 +109,11 @@ impl FluxConfig {
             ],
             1 << 14,
         )?;
-        check_axes::<3>(&self.axes_dims_rope, self.attention_head_dim)?;
+        check_axes::<3>(
+            "axes_dims_rope",
+            &self.axes_dims_rope,
+            self.attention_head_dim,
+        )?;
         let (input, output) = (self.in_channels, self.out());
         if !input.is_multiple_of(4) || !output.is_multiple_of(4) || output == 0 || output > input {
             return Err(format!(

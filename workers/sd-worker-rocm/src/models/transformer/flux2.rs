@@ -90,7 +90,11 @@ impl Flux2Config {
             ],
             1 << 16,
         )?;
-        check_axes::<4>(&self.axes_dims_rope, self.attention_head_dim)?;
+        check_axes::<4>(
+            "axes_dims_rope",
+            &self.axes_dims_rope,
+            self.attention_head_dim,
+        )?;
         let other = self
             .out_channels
             .is_some_and(|output| output != self.in_channels);

@@ -105,7 +105,11 @@ impl HiDreamConfig {
         {
             return Err("out_channels other than in_channels is not implemented".to_string());
         }
-        check_axes::<3>(&self.axes_dims_rope, self.attention_head_dim)?;
+        check_axes::<3>(
+            "axes_dims_rope",
+            &self.axes_dims_rope,
+            self.attention_head_dim,
+        )?;
         let blocks = self.num_layers + self.num_single_layers;
         if self.llama_layers.len() != blocks {
             return Err(format!(

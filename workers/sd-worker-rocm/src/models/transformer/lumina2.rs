@@ -4,7 +4,7 @@ use super::attention::Rope;
 use super::blocks::{PlainNorm, TIME};
 use super::sandwich::{SandwichBlock, SandwichNames, SandwichSizes};
 use super::{pack_inner, unpack_inner};
-use crate::models::config::{within, Others};
+use crate::models::config::{check_axes, check_heads, within, Others};
 use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::norm::RmsNorm;
 use crate::models::time::Time;
@@ -172,19 +172,9 @@ impl Lumina2Config {
                 self.num_attention_heads, self.num_kv_heads
             ));
         }
-        let turned = self
-            .axes_dim_rope
-            .iter()
-            .try_fold(0usize, |sum, size| sum.checked_add(*size))
-            .and_then(|head| head.checked_mul(self.num_attention_heads));
-        let even = self.axes_dim_rope.iter().all(|size| size.is_multiple_of(2));
-        if self.axes_dim_rope.len() != 3 || turned != Some(self.hidden_size) || !even {
-            return Err(format!(
-                "axes_dim_rope {:?} do not make up a head",
-                self.axes_dim_rope
-            ));
-        }
-        Ok(())
+        check_heads(self.hidden_size, self.num_attention_heads)?;
+        let head = self.hidden_size / self.num_attention_heads;
+        check_axes::<3>("axes_dim_rope", &self.axes_dim_rope, head)
     }
 
     /// Channels inside the feed-forward layers.

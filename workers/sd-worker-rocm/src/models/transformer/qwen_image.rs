@@ -146,7 +146,11 @@ impl QwenImageConfig {
                 self.in_channels
             ));
         }
-        check_axes::<3>(&self.axes_dims_rope, self.attention_head_dim)?;
+        check_axes::<3>(
+            "axes_dims_rope",
+            &self.axes_dims_rope,
+            self.attention_head_dim,
+        )?;
         Ok(())
     }
 }

@@ -4,7 +4,7 @@ use super::attention::Rope;
 use super::blocks::{Modulation, PlainNorm, TIME};
 use super::sandwich::{SandwichBlock, SandwichNames, SandwichSizes};
 use super::{pack_inner, unpack_inner};
-use crate::models::config::{within, Others};
+use crate::models::config::{check_axes, within, Others};
 use crate::models::layers::linear;
 use crate::models::layers::Linear;
 use crate::models::norm::RmsNorm;
@@ -147,14 +147,13 @@ impl ZImageConfig {
         if self.all_patch_size != [2] || self.all_f_patch_size != [1] {
             return Err("patches other than 2x2 are not implemented".to_string());
         }
-        let turned: usize = self.axes_dims.iter().sum();
-        if self.axes_dims.len() != 3 || turned * self.n_heads != self.dim {
+        if !self.dim.is_multiple_of(self.n_heads) {
             return Err(format!(
-                "axes_dims {:?} do not make up a head",
-                self.axes_dims
+                "{} n_heads do not divide dim {}",
+                self.n_heads, self.dim
             ));
         }
-        Ok(())
+        check_axes::<3>("axes_dims", &self.axes_dims, self.dim / self.n_heads)
     }
 }
 
