@@ -6,6 +6,8 @@ use sd_worker_rocm::models::clip::ClipConfig;
 use sd_worker_rocm::models::clip_vision::ClipVisionConfig;
 use sd_worker_rocm::models::controlnet::ControlConfig;
 use sd_worker_rocm::models::dc_vae::DcVaeConfig;
+use sd_worker_rocm::models::language::vision::VisionConfig;
+use sd_worker_rocm::models::language::LanguageConfig;
 use sd_worker_rocm::models::ltx_vae::LtxVaeConfig;
 use sd_worker_rocm::models::siglip::SiglipConfig;
 use sd_worker_rocm::models::t2i_adapter::AdapterConfig;
@@ -52,8 +54,12 @@ const NOTES: &str =
     "architectures attention_dropout chunk_size_feed_forward dtype id2label initializer_factor \
      initializer_range label2id output_hidden_states problem_type return_dict transformers_version";
 
+/// Of every decoder, besides.
+const OF_DECODERS: &str =
+    "bos_token_id eos_token_id max_position_embeddings pad_token_id tie_word_embeddings use_cache";
+
 /// Each class with its configuration here, and the settings that are without effect.
-const CLASSES: [(&str, Read, &str); 28] = [
+const CLASSES: [(&str, Read, &str); 37] = [
     (
         "CLIPTextConfig",
         read!(ClipConfig),
@@ -63,6 +69,19 @@ const CLASSES: [(&str, Read, &str); 28] = [
     ("SiglipVisionConfig", read!(SiglipConfig), "vision_use_head"),
     ("T5Config", read_t5, T5),
     ("UMT5Config", read_t5, T5),
+    ("Qwen2Config", read_language, QWEN),
+    ("Qwen3Config", read_language, QWEN),
+    ("LlamaConfig", read_language, "pretraining_tp"),
+    ("MistralConfig", read_language, ""),
+    ("Gemma2Config", read_language, "final_logit_softcapping"),
+    ("Gemma3TextConfig", read_language, "final_logit_softcapping"),
+    ("Qwen2_5_VLTextConfig", read_language, QWEN),
+    ("Qwen3VLTextConfig", read_language, ""),
+    (
+        "Qwen2_5_VLVisionConfig",
+        read!(VisionConfig),
+        "tokens_per_second",
+    ),
     (
         "UNet2DConditionModel",
         read!(UNetConfig, plan),
@@ -140,6 +159,15 @@ fn read_t5(json: &Value) -> Result<(String, Result<(), String>), String> {
     Ok((format!("{followed:?}"), Ok(())))
 }
 
+/// Without a window, which they have where `use_sliding_window` says so.
+const QWEN: &str = "max_window_layers sliding_window";
+
+/// Decoders' are read and checked in one.
+fn read_language(json: &Value) -> Result<(String, Result<(), String>), String> {
+    let config = LanguageConfig::from_json(json)?;
+    Ok((format!("{config:?}"), Ok(())))
+}
+
 /// Sizes that have no default, or none that makes a network.
 fn sizes(class: &str) -> Value {
     match class {
@@ -150,6 +178,14 @@ fn sizes(class: &str) -> Value {
             "patch_size": 2,
         }),
         "T5Config" | "UMT5Config" => json!({"is_encoder_decoder": false}),
+        "Qwen2Config" => json!({"model_type": "qwen2"}),
+        "Qwen3Config" => json!({"model_type": "qwen3"}),
+        "LlamaConfig" => json!({"model_type": "llama"}),
+        "MistralConfig" => json!({"model_type": "mistral"}),
+        "Gemma2Config" => json!({"model_type": "gemma2"}),
+        "Gemma3TextConfig" => json!({"model_type": "gemma3_text"}),
+        "Qwen2_5_VLTextConfig" => json!({"model_type": "qwen2_5_vl_text", "max_window_layers": 28}),
+        "Qwen3VLTextConfig" => json!({"model_type": "qwen3_vl_text"}),
         _ => json!({}),
     }
 }
@@ -177,13 +213,13 @@ fn every_setting_is_followed_or_refused() {
             Err(e) => panic!("{class}: {e}"),
         };
         assert_eq!(checked, Ok(()), "{class}");
-        let without_effect: Vec<&str> = match class.ends_with("Config") {
-            true => NOTES
-                .split_whitespace()
-                .chain(without_effect.split_whitespace())
-                .collect(),
-            false => without_effect.split_whitespace().collect(),
-        };
+        let mut ignored_ones: Vec<&str> = without_effect.split_whitespace().collect();
+        if class.ends_with("Config") {
+            ignored_ones.extend(NOTES.split_whitespace());
+        }
+        if settings.contains_key("num_key_value_heads") {
+            ignored_ones.extend(OF_DECODERS.split_whitespace());
+        }
         for (name, [_, other]) in settings {
             let mut changed = base.clone();
             changed.insert(name.clone(), other.clone());
@@ -203,7 +239,7 @@ fn every_setting_is_followed_or_refused() {
                     "{class}.{name} = {other}: the error does not name it: {error:?}"
                 ));
             }
-            if ignored != without_effect.contains(&name.as_str()) {
+            if ignored != ignored_ones.contains(&name.as_str()) {
                 wrong.push(format!(
                     "{class}.{name} = {other}: ignored: {ignored}, {error:?}"
                 ));
@@ -224,6 +260,22 @@ fn every_setting_is_followed_or_refused() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Sums and products of sizes as large as numbers go are not computed.
+#[test]
+fn sizes_as_large_as_numbers_go() {
+    let z_image: ZImageConfig = serde_json::from_value(json!({
+        "dim": 64, "n_layers": 1, "n_heads": 2, "n_kv_heads": 2, "cap_feat_dim": 8,
+        "axes_dims": [u64::MAX - 1, 32, 2],
+    }))
+    .unwrap();
+    assert!(z_image.check().unwrap_err().contains("axes_dims"));
+    let lumina: Lumina2Config = serde_json::from_value(json!({
+        "hidden_size": 64, "num_attention_heads": 2, "num_kv_heads": 2, "axes_dim_rope": [u64::MAX - 1, 32, 2],
+    }))
+    .unwrap();
+    assert!(lumina.check().unwrap_err().contains("axes_dim_rope"));
 }
 
 /// Published files of CLIP have both towers, older ones with all that the library knew of writing text.

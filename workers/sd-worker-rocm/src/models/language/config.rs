@@ -1,10 +1,12 @@
 //! What a configuration file says of a language model: sizes, and how one kind of decoder differs from another.
 
 use super::rope::{Rotation, Sections};
-use crate::models::config::within;
+use crate::models::config::{within, Others};
 use candle_nn::Activation;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Map, Value};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 
 /// Kinds of decoders, by what their layers do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,13 +105,78 @@ pub struct LanguageConfig {
     pub local_rotation: Rotation,
 }
 
-/// Settings by name.
-struct Settings<'a>(&'a Value);
+/// Settings by name, which remember what they were asked for.
+struct Settings<'a> {
+    json: &'a Value,
+    asked: RefCell<BTreeSet<&'static str>>,
+}
 
-impl Settings<'_> {
+/// Settings that decoders do not read here: of the head, which is not there, of training in parts, of how PyTorch keeps
+/// what it has seen, and of sizes that nothing depends on.
+const WITHOUT_EFFECT: [&str; 5] = [
+    "cache_implementation",
+    "final_logit_softcapping",
+    "max_position_embeddings",
+    "pretraining_tp",
+    "sliding_window_pattern",
+];
+
+/// What stands beside a decoder's settings in files that do not keep its own in `text_config`: of pictures and videos.
+const BESIDE: [&str; 6] = [
+    "image_token_id",
+    "video_token_id",
+    "vision_config",
+    "vision_end_token_id",
+    "vision_start_token_id",
+    "vision_token_id",
+];
+
+impl<'a> Settings<'a> {
+    fn new(json: &'a Value) -> Self {
+        Self {
+            json,
+            asked: RefCell::default(),
+        }
+    }
+
+    /// As it stands in the file.
+    fn value(&self, name: &'static str) -> Option<&'a Value> {
+        self.asked.borrow_mut().insert(name);
+        self.json.get(name)
+    }
+
+    /// A map.
+    fn map(&self, name: &'static str) -> Result<&'a Value, String> {
+        const NOTHING: &Value = &Value::Null;
+        match self.value(name) {
+            None | Some(Value::Null) => Ok(NOTHING),
+            Some(map @ Value::Object(_)) => Ok(map),
+            Some(other) => Err(format!("{name} is {other}; a map is needed")),
+        }
+    }
+
+    /// Refuses what was not asked for and is not known to be without effect.
+    fn refuse_others(&self, kind: Kind) -> Result<(), String> {
+        let mut known = [WITHOUT_EFFECT.as_slice(), &BESIDE].concat();
+        match kind {
+            // They have biases whatever files say.
+            Kind::Qwen2 | Kind::Qwen2Vl => known.push("attention_bias"),
+            // An older name for the activation, which is not followed.
+            Kind::Gemma2 | Kind::Gemma3 => known.push("hidden_act"),
+            _ => {}
+        }
+        let asked = self.asked.borrow();
+        let settings = self.json.as_object().into_iter().flatten();
+        let others = settings.filter(|(name, _)| !asked.contains(name.as_str()));
+        let others: Map<String, Value> = others
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
+        Others::from(others).refuse_of_transformers(&known)
+    }
+
     /// `None` where it is absent or null.
-    fn find<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, String> {
-        match self.0.get(name) {
+    fn find<T: DeserializeOwned>(&self, name: &'static str) -> Result<Option<T>, String> {
+        match self.value(name) {
             None | Some(Value::Null) => Ok(None),
             Some(value) => T::deserialize(value)
                 .map(Some)
@@ -117,16 +184,16 @@ impl Settings<'_> {
         }
     }
 
-    fn or<T: DeserializeOwned>(&self, name: &str, otherwise: T) -> Result<T, String> {
+    fn or<T: DeserializeOwned>(&self, name: &'static str, otherwise: T) -> Result<T, String> {
         Ok(self.find(name)?.unwrap_or(otherwise))
     }
 
-    fn need(&self, name: &str) -> Result<usize, String> {
+    fn need(&self, name: &'static str) -> Result<usize, String> {
         self.find(name)?.ok_or_else(|| format!("{name} is missing"))
     }
 
-    fn has(&self, name: &str) -> bool {
-        self.0.get(name).is_some()
+    fn has(&self, name: &'static str) -> bool {
+        self.value(name).is_some()
     }
 }
 
@@ -137,15 +204,15 @@ impl LanguageConfig {
     /// Names the first setting that is missing, impossible or not implemented.
     pub fn from_json(json: &Value) -> Result<Self, String> {
         let text = json.get("text_config").filter(|text| text.is_object());
-        let settings = Settings(text.unwrap_or(json));
+        let settings = Settings::new(text.unwrap_or(json));
         let model_type: Option<String> = settings.find("model_type")?;
-        let kind = match model_type.or(Settings(json).find("model_type")?) {
+        let kind = match model_type.or(Settings::new(json).find("model_type")?) {
             Some(name) => Kind::of(&name)?,
             None => return Err("model_type is missing".to_string()),
         };
         let gemma3 = kind == Kind::Gemma3;
         // Published files of Gemma 3 leave these out where they are transformers' defaults.
-        let size = |name: &str, default: usize| match gemma3 {
+        let size = |name: &'static str, default: usize| match gemma3 {
             true => settings.or(name, default),
             false => settings.need(name),
         };
@@ -206,6 +273,7 @@ impl LanguageConfig {
         }
         // Only now is it known that the number of layers is sane.
         let windows = settings.windows(kind, layers)?;
+        settings.refuse_others(kind)?;
         Ok(Self { windows, ..config })
     }
 
@@ -225,7 +293,7 @@ impl LanguageConfig {
         within(&[("num_hidden_layers", self.layers)], 1 << 10)?;
         if !self.heads.is_multiple_of(self.key_heads) || !self.head_size.is_multiple_of(2) {
             return Err(format!(
-                "{} heads of {} for {} of keys are not possible",
+                "num_attention_heads {} with head_dim {} and num_key_value_heads {} are not possible",
                 self.heads, self.head_size, self.key_heads
             ));
         }
@@ -257,8 +325,15 @@ impl Settings<'_> {
         };
         let empty = Value::Null;
         // Newer files have all in one place, older ones the base beside the scaling.
-        let together = self.0.get("rope_parameters").unwrap_or(&empty);
-        let scaling = self.0.get("rope_scaling").unwrap_or(&empty);
+        let together = self.map("rope_parameters")?;
+        let scaling = self.map("rope_scaling")?;
+        if kind == Kind::Gemma3 {
+            let kinds = ["full_attention", "sliding_attention"];
+            let mut said = together.as_object().into_iter().flatten();
+            if let Some((name, _)) = said.find(|(name, _)| !kinds.contains(&name.as_str())) {
+                return Err(format!("rope_parameters: {name} is not known"));
+            }
+        }
         let (parameters, base) = match (kind, local) {
             (Kind::Gemma3, true) => (&together["sliding_attention"], "rope_local_base_freq"),
             (Kind::Gemma3, false) => (&together["full_attention"], "rope_theta"),
@@ -275,21 +350,22 @@ impl Settings<'_> {
         } else {
             old
         };
-        let theta = match Settings(parameters).find("rope_theta")? {
+        let parameters_of = Settings::new(parameters);
+        let theta = match parameters_of.find("rope_theta")? {
             Some(theta) => theta,
             None => self.or(base, theta)?,
         };
         let sections = match kind {
-            Kind::Qwen2Vl => Settings(parameters)
+            Kind::Qwen2Vl => parameters_of
                 .find("mrope_section")?
                 .map(|sizes| Sections::new(sizes, false, head_dim)),
             Kind::Qwen3Vl => {
-                let sizes = Settings(parameters).or("mrope_section", [24, 20, 20])?;
+                let sizes = parameters_of.or("mrope_section", [24, 20, 20])?;
                 Some(Sections::new(sizes, true, head_dim))
             }
             _ => None,
         };
-        let share = Settings(parameters).or("partial_rotary_factor", 1.0)?;
+        let share = parameters_of.or("partial_rotary_factor", 1.0)?;
         if share != 1.0 || self.or("partial_rotary_factor", 1.0)? != 1.0 {
             return Err("partial_rotary_factor other than 1 is not implemented".to_string());
         }
@@ -306,7 +382,8 @@ impl Settings<'_> {
         };
         let window = match kind {
             Kind::Qwen2 | Kind::Qwen2Vl | Kind::Qwen3 => {
-                window.filter(|_| self.0["use_sliding_window"].as_bool().unwrap_or(false))
+                let slides: bool = self.or("use_sliding_window", false)?;
+                window.filter(|_| slides)
             }
             Kind::Qwen3Vl => None,
             _ => window,

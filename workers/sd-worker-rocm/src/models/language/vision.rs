@@ -5,7 +5,7 @@
 
 use super::rope::Turns;
 use crate::models::attention::attention;
-use crate::models::config::within;
+use crate::models::config::{within, Others};
 use crate::models::layers::{linear, Linear};
 use crate::models::norm::RmsNorm;
 use crate::models::VarBuilder;
@@ -53,6 +53,9 @@ pub struct VisionConfig {
     in_channels: usize,
     #[serde(default)]
     rope_parameters: Option<Axial>,
+    /// What no field has.
+    #[serde(flatten)]
+    others: Others,
 }
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -113,6 +116,12 @@ impl VisionConfig {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        // Of videos, and other names for what `in_channels` and `patch_size` say.
+        self.others.refuse_of_transformers(&[
+            "in_chans",
+            "spatial_patch_size",
+            "tokens_per_second",
+        ])?;
         within(
             &[
                 ("depth", self.depth),
