@@ -4,6 +4,7 @@
 //! default. Any value that is not in its list, the empty one included, is an [`Error::InvalidArgument`] that names the
 //! variable and its values.
 
+use crate::sys::provided;
 use crate::{Error, Result};
 use candle_rocm_kernels::{Values, Variable};
 use std::ffi::OsString;
@@ -36,6 +37,16 @@ macro_rules! named {
             }
         }
     };
+}
+
+named! {
+    /// Who drives the GPU.
+    Runtime {
+        /// AMD's HIP runtime.
+        Hip = "hip",
+        /// The one in this program, over the kernel driver alone; see [`sys::provide`](crate::sys::provide).
+        Kfd = "kfd",
+    }
 }
 
 named! {
@@ -149,6 +160,12 @@ const fn one_of(
     }
 }
 
+const RUNTIME: Variable = one_of(
+    provided::VARIABLE,
+    Runtime::NAMES,
+    "hip",
+    "who drives the GPU: AMD's HIP runtime, or the one of a program built with the feature `kfd`, over the kernel driver alone",
+);
 const MATMUL: Variable = one_of(
     "CANDLE_ROCM_MATMUL",
     Multiplier::NAMES,
@@ -201,13 +218,15 @@ const VERIFY: Variable = one_of(
 
 /// The variables that a device reads. [`candle_rocm_kernels::VARIABLES`] has those that concern the compiling of
 /// kernels.
-pub const VARIABLES: [Variable; 8] = [
-    MATMUL, FP8_GEMM, QMATMUL, ATTENTION, MIOPEN, SYNC, ALLOC, VERIFY,
+pub const VARIABLES: [Variable; 9] = [
+    RUNTIME, MATMUL, FP8_GEMM, QMATMUL, ATTENTION, MIOPEN, SYNC, ALLOC, VERIFY,
 ];
 
 /// The settings of one device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// Who drives the GPU: decided by the process's first call of the runtime.
+    pub runtime: Runtime,
     /// Who multiplies matrices of floats, if not who suits best.
     pub matmul: Option<Multiplier>,
     /// Who multiplies f8e4m3 with scales, if not who was found to be faster.
@@ -229,6 +248,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Config {
+            runtime: Runtime::Hip,
             matmul: None,
             scaled: None,
             quantized: None,
@@ -255,6 +275,7 @@ impl Config {
         // Behind `auto`, which stands first.
         let forced = |of: Variable| index(of).map(|index| index.checked_sub(1));
         Ok(Config {
+            runtime: Runtime::ALL[index(RUNTIME)?],
             matmul: forced(MATMUL)?.map(|index| Multiplier::ALL[index]),
             scaled: forced(FP8_GEMM)?.map(|index| ScaledMultiplier::ALL[index]),
             quantized: forced(QMATMUL)?.map(|index| Path::ALL[index]),
@@ -342,6 +363,8 @@ mod tests {
         );
         assert_eq!(with(MIOPEN.name, "tune").unwrap().miopen, Mode::Tune);
         assert!(with(SYNC.name, "1").unwrap().synchronize);
+        let kfd = with(RUNTIME.name, provided::KFD).unwrap();
+        assert_eq!(kfd.runtime, Runtime::Kfd);
         let always = with(VERIFY.name, "always").unwrap();
         assert_eq!(always.verify, Verify::Always);
         let direct = with(ALLOC.name, "direct").unwrap();

@@ -54,6 +54,7 @@
 //! | `CK_DIR` | FOLDER | none | at build time, feature `ck`: a ROCm installation or Composable Kernel's sources |
 //! | `CANDLE_ROCM_CK_ARCHS` | ARCH,ARCH,… | those of `CANDLE_ROCM_ARCHS` that have it | at build time, feature `ck`: the archs to compile Composable Kernel's attention for |
 //! | `CANDLE_ROCM_CK_FLAGS` | FLAGS | none | at build time, feature `ck`: further arguments for clang |
+//! | `CANDLE_ROCM_RUNTIME` | hip, kfd | hip | who drives the GPU: AMD's HIP runtime, or the one of a program built with the feature `kfd`, over the kernel driver alone |
 //! | `CANDLE_ROCM_MATMUL` | auto, rocblas, own | auto | who multiplies matrices of floats; auto is rocBLAS where it can work, unless `tune` found our own kernels faster |
 //! | `CANDLE_ROCM_FP8_GEMM` | auto, hipblaslt, own | auto | who multiplies f8e4m3 with scales of tensors or rows; auto is our own kernels, unless `tune_scaled` found hipBLASLt faster |
 //! | `CANDLE_ROCM_QMATMUL` | auto, matvec, few, halves, matmul, float8, dequantize, bf16 | auto | the path of quantized products |

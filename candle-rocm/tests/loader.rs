@@ -9,6 +9,7 @@ use candle_rocm::sys::rocblas::RocBlas;
 use candle_rocm::sys::{symbols, LoadError, RuntimeInUse, Search, Symbol};
 use candle_rocm_kernels::Compiler;
 use isolated::{in_child, is_child};
+use std::ffi::c_void;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -164,6 +165,47 @@ fn an_absent_library_lists_where_it_was_looked_for_and_what_to_install() {
         text.contains("/nonexistent/lib") && text.contains("ROCM_PATH"),
         "{text}"
     );
+}
+
+const KFD: &[(&str, &str)] = &[("CANDLE_ROCM_RUNTIME", "kfd")];
+
+#[test]
+fn a_program_uses_its_own_runtime_where_that_is_chosen() {
+    extern "C" fn success() -> i32 {
+        0
+    }
+    fn own(name: &str) -> Option<*const c_void> {
+        (name != "hipGraphLaunch").then_some(success as *const c_void)
+    }
+    let of_process = || {
+        // SAFETY: none of the functions is called here but one that takes and gives what its own does.
+        unsafe { candle_rocm::sys::provide(own) };
+        Hip::get()
+    };
+    let name = "a_program_uses_its_own_runtime_where_that_is_chosen";
+    in_child(name, KFD, || {
+        let hip = of_process().unwrap();
+        // SAFETY: it takes nothing.
+        assert_eq!(unsafe { (hip.functions.hipGetLastError)() }, 0);
+        assert!(hip.functions.hipGraphLaunch.is_none());
+        assert_eq!(hip.path, Path::new("(in this program)"));
+        assert!(Hiprtc::get().is_ok());
+        // It would bring AMD's runtime with it.
+        let refused = RocBlas::get().unwrap_err();
+        assert!(matches!(refused, LoadError::NotBuiltIn { .. }));
+        assert!(refused.to_string().contains("librocblas"));
+    });
+}
+
+#[test]
+fn a_program_without_a_runtime_of_its_own_says_how_to_get_one() {
+    let name = "a_program_without_a_runtime_of_its_own_says_how_to_get_one";
+    in_child(name, KFD, || {
+        let nowhere = Search::only([PathBuf::from("/nonexistent/lib")]);
+        let text = Hip::open(&nowhere).unwrap_err().to_string();
+        let told = ["--features kfd", "hip-on-kfd install", "/nonexistent/lib"];
+        assert!(told.iter().all(|part| text.contains(part)), "{text}");
+    });
 }
 
 #[test]

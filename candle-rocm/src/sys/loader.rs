@@ -9,7 +9,8 @@
 //! would be handed to the other.
 
 use super::files::{names, Platform};
-use std::ffi::OsString;
+use super::provided;
+use std::ffi::{c_void, OsString};
 use std::fmt;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -67,6 +68,11 @@ pub enum LoadError {
         /// The files of the runtimes that the process has.
         runtimes: Vec<PathBuf>,
     },
+    /// The HIP runtime is part of the program, and what works on AMD's cannot be used.
+    NotBuiltIn {
+        /// The library.
+        sonames: Sonames,
+    },
     /// AMD GPUs are not used on this operating system.
     Platform {
         /// The library.
@@ -79,7 +85,9 @@ impl LoadError {
     pub fn tried(&self) -> &[Attempt] {
         match self {
             LoadError::NotFound { tried, .. } | LoadError::MissingSymbol { tried, .. } => tried,
-            LoadError::TwoRuntimes { .. } | LoadError::Platform { .. } => &[],
+            LoadError::TwoRuntimes { .. }
+            | LoadError::NotBuiltIn { .. }
+            | LoadError::Platform { .. } => &[],
         }
     }
 }
@@ -90,9 +98,16 @@ impl fmt::Display for LoadError {
             LoadError::NotFound { sonames, tried } => {
                 write!(
                     f,
-                    "{} was not found; install ROCm 6.2 or newer ({}), or set ROCM_PATH to where it is. Tried:",
+                    "{} was not found; install ROCm 6.2 or newer ({}), or set ROCM_PATH to where it is.",
                     sonames.stem, sonames.package
                 )?;
+                if provided::are_chosen() {
+                    f.write_str(
+                        " This program has no runtime over the kernel driver, which CANDLE_ROCM_RUNTIME=kfd asks for: \
+                         build it with --features kfd, or set ROCM_PATH to the folder that `hip-on-kfd install` made.",
+                    )?;
+                }
+                f.write_str(" Tried:")?;
                 summarise(f, tried)
             }
             LoadError::MissingSymbol { path, symbol, .. } => write!(
@@ -111,6 +126,11 @@ impl fmt::Display for LoadError {
                     runtimes.join(" and ")
                 )
             }
+            LoadError::NotBuiltIn { sonames } => write!(
+                f,
+                "{} is not used: it works on AMD's HIP runtime, and CANDLE_ROCM_RUNTIME=kfd chose the one in this program",
+                sonames.stem
+            ),
             LoadError::Platform { sonames } => write!(
                 f,
                 "{} is not looked for: AMD GPUs are used under Linux only, not under {}",
@@ -139,6 +159,8 @@ fn summarise(f: &mut fmt::Formatter<'_>, tried: &[Attempt]) -> fmt::Result {
 }
 
 const ABSENT: &str = "no such file";
+/// In place of a library's path.
+const BUILT_IN: &str = "(in this program)";
 
 /// Where libraries are looked for.
 #[derive(Clone, Debug, Default)]
@@ -311,6 +333,30 @@ pub fn load<T>(
     })
 }
 
+/// The table of a library from functions of the program itself; none where libraries are to be looked for.
+pub(crate) fn built_in<T>(
+    sonames: &Sonames,
+    resolve: impl Fn(&dyn Fn(&str) -> Option<*const c_void>) -> std::result::Result<T, &'static str>,
+) -> Option<std::result::Result<Loaded<T>, LoadError>> {
+    let symbols = provided::chosen()?;
+    if sonames.is_on_runtime {
+        return Some(Err(LoadError::NotBuiltIn { sonames: *sonames }));
+    }
+    let (path, tried) = (PathBuf::from(BUILT_IN), Vec::new());
+    Some(match resolve(&symbols) {
+        Ok(functions) => Ok(Loaded {
+            functions,
+            path,
+            tried,
+        }),
+        Err(symbol) => Err(LoadError::MissingSymbol {
+            path,
+            symbol,
+            tried,
+        }),
+    })
+}
+
 /// Declares the function table of a library: a struct with one typed pointer per symbol, the list of the
 /// symbols, and the functions that load it.
 macro_rules! library {
@@ -326,8 +372,9 @@ macro_rules! library {
         pub struct $table {
             $( pub $req: unsafe extern "C" fn($($rarg: $rty),*) -> $rret, )*
             $( pub $opt: Option<unsafe extern "C" fn($($oarg: $oty),*) -> $oret>, )*
-            // Keeps the pointers above valid: the library stays open as long as the table lives.
-            _library: libloading::Library,
+            // Keeps the pointers above valid: the library, if it is none of the program's own, stays open as long as the
+            // table lives.
+            _library: Option<libloading::Library>,
         }
 
         impl $table {
@@ -340,21 +387,30 @@ macro_rules! library {
                 $( $crate::sys::Symbol { library: $sonames.stem, name: stringify!($opt), required: false }, )*
             ];
 
-            fn resolve(library: libloading::Library) -> Result<Self, &'static str> {
+            fn resolve(
+                find: &dyn Fn(&str) -> Option<*const std::ffi::c_void>,
+            ) -> Result<Self, &'static str> {
                 // SAFETY: each pointer gets the C signature of the function of that name, and is kept no
-                // longer than the library, which the table owns.
+                // longer than what `find` looked it up in, which the table owns if it is a library.
                 unsafe {
                     Ok($table {
-                        $( $req: *library
-                            .get(concat!(stringify!($req), "\0").as_bytes())
-                            .map_err(|_| stringify!($req))?, )*
-                        $( $opt: library
-                            .get(concat!(stringify!($opt), "\0").as_bytes())
-                            .ok()
-                            .map(|symbol| *symbol), )*
-                        _library: library,
+                        $( $req: std::mem::transmute::<
+                            *const std::ffi::c_void,
+                            unsafe extern "C" fn($($rty),*) -> $rret,
+                        >(find(stringify!($req)).ok_or(stringify!($req))?), )*
+                        $( $opt: find(stringify!($opt)).map(|symbol| std::mem::transmute::<
+                            *const std::ffi::c_void,
+                            unsafe extern "C" fn($($oty),*) -> $oret,
+                        >(symbol)), )*
+                        _library: None,
                     })
                 }
+            }
+
+            fn from_library(library: libloading::Library) -> Result<Self, &'static str> {
+                let mut table = Self::resolve(&|name| $crate::sys::loader::address(&library, name))?;
+                table._library = Some(library);
+                Ok(table)
             }
 
             /// Opens the library where `search` finds it.
@@ -364,10 +420,11 @@ macro_rules! library {
             pub fn open(
                 search: &$crate::sys::Search,
             ) -> Result<$crate::sys::loader::Loaded<Self>, $crate::sys::LoadError> {
-                $crate::sys::loader::load(search, &Self::SONAMES, Self::resolve)
+                $crate::sys::loader::load(search, &Self::SONAMES, Self::from_library)
             }
 
-            /// The process's table, loaded by the first call.
+            /// The process's table, loaded by the first call: of the program's own functions if the environment chooses
+            /// these, else of the library.
             ///
             /// # Errors
             /// A load error that lists what was tried; the same one on every call.
@@ -376,7 +433,10 @@ macro_rules! library {
                     Result<$crate::sys::loader::Loaded<$table>, $crate::sys::LoadError>,
                 > = std::sync::OnceLock::new();
                 TABLE
-                    .get_or_init(|| Self::open(&$crate::sys::search(Self::SONAMES)))
+                    .get_or_init(|| {
+                        let built_in = $crate::sys::loader::built_in(&Self::SONAMES, Self::resolve);
+                        built_in.unwrap_or_else(|| Self::open(&$crate::sys::search(Self::SONAMES)))
+                    })
                     .as_ref()
                     .map_err(Clone::clone)
             }
@@ -384,6 +444,13 @@ macro_rules! library {
     };
 }
 pub(crate) use library;
+
+/// Where a library has a function.
+pub(crate) fn address(library: &libloading::Library, name: &str) -> Option<*const c_void> {
+    // SAFETY: the symbol is not used here, but for its address.
+    let symbol = unsafe { library.get::<*const c_void>(name.as_bytes()) }.ok()?;
+    Some(*symbol)
+}
 
 /// The HIP runtime's name without version.
 const RUNTIME: &str = "libamdhip64";

@@ -2,7 +2,8 @@
 //!
 //! Each library is a struct of function pointers made by one list of symbols. Libraries load lazily,
 //! once per process, and independently: a machine without MIOpen still runs everything that needs
-//! none of it. [`loader`] says where is looked and keeps what was tried.
+//! none of it. [`loader`] says where is looked and keeps what was tried. A program may have a HIP runtime in itself
+//! ([`provide`]), which the environment chooses.
 
 mod abi;
 pub mod files;
@@ -11,12 +12,14 @@ pub mod hipblaslt;
 pub mod hiprtc;
 pub mod loader;
 pub mod miopen;
+pub(crate) mod provided;
 pub mod rccl;
 pub mod rocblas;
 
 pub use abi::{facts, Fact};
 use loader::{mapped_file, Sonames};
 pub use loader::{Attempt, LoadError, RuntimeInUse, Search};
+pub use provided::{provide, Symbols};
 use std::ffi::{c_char, CStr};
 use std::path::Path;
 

@@ -277,6 +277,7 @@ fn bench(device: &Device) -> Result<Device> {
         return Ok(device.clone());
     }
     let config = Config {
+        runtime: device.config().runtime,
         matmul: None,
         scaled: Some(ScaledMultiplier::Own),
         quantized: None,

@@ -67,6 +67,11 @@ pub fn main<P: Program>() -> ExitCode {
     if std::env::var_os("RUST_LIB_BACKTRACE").is_none() {
         std::env::set_var("RUST_LIB_BACKTRACE", "0");
     }
+    #[cfg(feature = "kfd")]
+    // SAFETY: the functions are those of AMD's names and signatures, and part of the program.
+    unsafe {
+        candle_rocm::sys::provide(hip_on_kfd_runtime::symbol);
+    }
     // Reading arguments is a program of one command's, whatever it becomes.
     crate::memory::end_cleanly(true);
     let matches = env::command::<P>().get_matches();
