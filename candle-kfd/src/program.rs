@@ -49,7 +49,7 @@ impl Program {
         }
         let memory = gpu.allocate(image.bytes(), Kind::Executable)?;
         let symbols = check(&object, &image)?;
-        if memory.address() % IMAGE_ALIGNMENT != 0 {
+        if !memory.address().is_multiple_of(IMAGE_ALIGNMENT) {
             return Err(Error::Alignment {
                 address: memory.address(),
                 alignment: IMAGE_ALIGNMENT,
@@ -132,7 +132,7 @@ fn check(object: &CodeObject, image: &Image<'_>) -> Result<HashMap<String, code_
     for kernel in &object.kernels {
         let descriptor = image.symbol(&kernel.symbol);
         if !descriptor.is_some_and(|symbol| {
-            symbol.offset % DESCRIPTOR_BYTES == 0
+            symbol.offset.is_multiple_of(DESCRIPTOR_BYTES)
                 && symbol.offset + DESCRIPTOR_BYTES <= image.bytes() as u64
         }) {
             return Err(Error::CodeObject {

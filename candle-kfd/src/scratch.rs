@@ -227,7 +227,7 @@ mod tests {
         );
         // What would be more than 4 GiB of a die has fewer slots.
         let large = plan("gfx942", &mi300, 131_056).unwrap();
-        assert!(large.xcc_bytes() <= 1 << 32 && large.waves % 4 == 0 && large.waves > 500);
+        assert!(large.xcc_bytes() <= 1 << 32 && large.waves.is_multiple_of(4) && large.waves > 500);
         assert_eq!(
             plan("gfx90a", &shape(416, 4, 8, 1, 1), 64).unwrap().waves,
             3328

@@ -41,11 +41,14 @@ pub struct Symbol {
 /// A code object as it lies in memory, at an address that is not yet known.
 #[derive(Clone, Debug)]
 pub struct Image<'data> {
-    parts: Vec<(usize, &'data [u8])>,
+    parts: Vec<Part<'data>>,
     relocations: Vec<Relocation>,
     symbols: HashMap<String, Symbol>,
     bytes: usize,
 }
+
+/// What is loaded: where it goes, and what is there.
+type Part<'data> = (usize, &'data [u8]);
 
 /// A place that depends on the image's address.
 #[derive(Clone, Copy, Debug)]
@@ -211,7 +214,7 @@ impl<'data> Image<'data> {
 fn parts<'data>(
     segments: &[Segment],
     file: &'data [u8],
-) -> Result<(Vec<(usize, &'data [u8])>, usize), Error> {
+) -> Result<(Vec<Part<'data>>, usize), Error> {
     let malformed = |what: &str| Error::Malformed(format!("a segment {what}"));
     let mut parts = Vec::new();
     let mut span = 0;

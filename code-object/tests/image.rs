@@ -24,7 +24,7 @@ fn kernels_have_descriptors_in_the_image() {
         assert_eq!(lds, kernel.lds_bytes, "{}", kernel.name);
         // The code begins so many bytes behind the descriptor, in the image and on a boundary of 256 bytes.
         let code = symbol.offset + word(&memory, symbol.offset + 16);
-        assert!(code % 256 == 0 && (code as usize) < memory.len());
+        assert!(code.is_multiple_of(256) && (code as usize) < memory.len());
     }
     assert!(image.symbol("scale").is_some() && image.symbol("absent").is_none());
     // The table of hidden arguments tells sizes by dimension.
