@@ -1,11 +1,12 @@
 //! What is too much, and the one check of a request.
 
+mod editing;
 mod video;
+mod wording;
 
 use super::guidance_tuning::Perturbation;
 use super::step_cache::StepCache;
-use super::types::{Hidden, ImageRequest, Init, MicroConditions};
-use crate::editing::{Editing, Fill, Fit};
+use super::types::{Hidden, ImageRequest, MicroConditions};
 use crate::image_io::DecodeLimits;
 use crate::info::{Family, ModelInfo, Purpose};
 use crate::prompt::tokenizer::MAX_PROMPT_BYTES;
@@ -18,8 +19,6 @@ use std::ops::{Deref, RangeInclusive};
 const CLIP_SKIP: RangeInclusive<usize> = 0..=12;
 /// Pixels by which a mask can be softened.
 const MASK_BLUR: RangeInclusive<f64> = 0.0..=256.0;
-/// Pixels around a mask that is cut out.
-const MASK_PADDING: RangeInclusive<usize> = 0..=4096;
 /// Strength of a LoRA.
 const LORA_STRENGTH: RangeInclusive<f64> = -16.0..=16.0;
 /// Strength of a ControlNet.
@@ -32,17 +31,9 @@ const TOLD_SIDE: RangeInclusive<usize> = 0..=1 << 20;
 const SCORE: RangeInclusive<f64> = 0.0..=10.0;
 /// Frames a second.
 const FPS: RangeInclusive<usize> = 1..=120;
-/// Parts of a picture with prompts of their own.
-const REGIONS: RangeInclusive<usize> = 0..=16;
 
 /// Frames in between that a video may be given.
 pub(crate) const KEY_FRAMES: usize = 16;
-/// Weight of such a part.
-const REGION_STRENGTH: RangeInclusive<f64> = 0.0..=10.0;
-/// Pixels of a picture whose noise stands in another's.
-const SEED_SIDE: RangeInclusive<usize> = 8..=1 << 14;
-/// Factors of the noise that a picture is covered with.
-const NOISE_MULTIPLIER: RangeInclusive<f64> = 0.0..=2.0;
 /// Shares.
 pub(super) const SHARE: RangeInclusive<f64> = 0.0..=1.0;
 
@@ -212,7 +203,7 @@ impl ImageRequest {
         if let Some(init) = &self.init {
             within("strength", "strength", init.strength, SHARE)?;
             within("mask_blur", "mask_blur", init.mask_blur, MASK_BLUR)?;
-            check_editing(init, limits)?;
+            editing::check(init, limits)?;
         }
         self.check_video(info, limits)?;
         let count = self.loras.len();
@@ -419,49 +410,6 @@ impl ImageRequest {
         Ok(())
     }
 
-    fn check_wording(&self) -> Result<(), InvalidRequest> {
-        let count = self.regions.len();
-        within("regions", "the number of regions", count, REGIONS)?;
-        for region in &self.regions {
-            let strength = region.strength;
-            within("regions", "a region's strength", strength, REGION_STRENGTH)?;
-            for share in [region.left, region.top, region.width, region.height] {
-                within("regions", "a region's side", share, SHARE)?;
-            }
-        }
-        let regions = self.regions.iter().map(|region| &region.prompt);
-        let each = self.each.iter();
-        let each = each.flat_map(|one| [&one.prompt, &one.negative_prompt]);
-        if regions
-            .chain(each)
-            .any(|text| text.len() > MAX_PROMPT_BYTES)
-        {
-            return Err(InvalidRequest::new(
-                "prompt",
-                format!("a prompt is longer than {MAX_PROMPT_BYTES} bytes"),
-            ));
-        }
-        within(
-            "variation",
-            "the variation's strength",
-            self.noise.variation,
-            SHARE,
-        )?;
-        if let Some(multiplier) = self.noise.multiplier {
-            let field = "noise_multiplier";
-            within(field, field, multiplier, NOISE_MULTIPLIER)?;
-            if self.init.is_none() {
-                let reason = "noise_multiplier is for pictures that start from another";
-                return Err(InvalidRequest::new(field, reason));
-            }
-        }
-        let (width, height) = self.noise.from_size.unwrap_or((self.width, self.height));
-        for side in [width, height] {
-            within("seed_size", "a side of the seed's size", side, SEED_SIDE)?;
-        }
-        Ok(())
-    }
-
     fn check_tuning(&self, info: &ModelInfo) -> Result<(), InvalidRequest> {
         let unet = info.family.has_unet();
         let refused = |field, reason: &str| Err(InvalidRequest::new(field, reason));
@@ -535,66 +483,6 @@ impl ImageRequest {
         }
         Ok(())
     }
-}
-
-/// What is asked of a picture to start from fits together.
-fn check_editing(init: &Init, limits: &Limits) -> Result<(), InvalidRequest> {
-    let Editing {
-        fit,
-        fill,
-        only_masked,
-        soft,
-        soft_inpainting,
-        outpaint,
-    } = init.editing;
-    let masked = init.mask.is_some() || !outpaint.is_empty();
-    for (field, asked) in [
-        ("mask_fill", fill != Fill::Original),
-        ("only_masked", only_masked.is_some()),
-        ("soft_mask", soft),
-        ("soft_inpainting", soft_inpainting.is_some()),
-        ("latent_mask", init.latent_mask.is_some()),
-    ] {
-        if asked && !masked {
-            return Err(InvalidRequest::new(
-                field,
-                format!("{field} needs a mask, or sides to paint (outpaint)"),
-            ));
-        }
-    }
-    if let Some(settings) = soft_inpainting {
-        if soft {
-            let reason = "soft_inpainting and soft_mask are two ways to read a mask's grey; one of them, please";
-            return Err(InvalidRequest::new("soft_inpainting", reason));
-        }
-        let wrong =
-            |reason| InvalidRequest::new("soft_inpainting", format!("soft_inpainting: {reason}"));
-        settings.check().map_err(wrong)?;
-    }
-    let padding = only_masked.unwrap_or(0);
-    within("mask_padding", "mask_padding", padding, MASK_PADDING)?;
-    let size = (init.image.width() as usize, init.image.height() as usize);
-    let (width, height) = outpaint.around(size);
-    for side in [outpaint.left, outpaint.right, outpaint.top, outpaint.bottom] {
-        within("outpaint", "a side to paint", side, 0..=limits.max_side)?;
-    }
-    let decoded = limits.decode.max_pixels as usize;
-    if !outpaint.is_empty() && width.saturating_mul(height) > decoded {
-        return Err(InvalidRequest::new(
-            "outpaint",
-            format!(
-                "with its sides the picture has {width} x {height} pixels; {decoded} are the most"
-            ),
-        ));
-    }
-    let encoded = width.saturating_mul(height);
-    if fit == Fit::Latent && encoded > limits.max_pixels {
-        return Err(InvalidRequest::new(
-            "resize_mode",
-            format!("the picture has {width} x {height} pixels, which is too much for resize_mode latent; {} are the most", limits.max_pixels),
-        ));
-    }
-    Ok(())
 }
 
 /// Whether a value of a field, called `name` in messages, is in a range; what is not a number is in none.
