@@ -163,8 +163,9 @@ export class Jobs {
       if (job && job.state !== state) await this.#change(id, { state: job.state, error: job.error?.message ?? null });
       else if (!job && before.has(id)) await this.#change(id, { state: "lost", error: LOST });
     }
-    // A server that was stopped says that its jobs are cancelled; they go on with the next one, if it keeps them.
-    for (const job of this.listed.filter(({ id, state }) => ended.has(id) && !isEnded({ state })))
+    // A server that was stopped says that its jobs are cancelled; they go on with the next one, if it keeps them, and may
+    // have come to their end there meanwhile.
+    for (const job of this.listed.filter(({ id, state }) => ended.has(id) && this.#own.get(id)?.state !== state))
       await this.#reopen(job);
     this.#tell();
     this.#callbacks.listed(this.listed);
