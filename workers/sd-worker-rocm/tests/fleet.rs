@@ -1,28 +1,24 @@
 //! Several image models behind one server, each in a process of its own.
 
+mod program;
+
+use program::{program, Program, LIMIT};
 use sd_worker_rocm::sampling::Sampler;
 use serde_json::{json, Value};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Whatever is waited for takes less than this.
-const LIMIT: Duration = Duration::from_secs(120);
-
-/// The program over two models, killed when dropped.
+/// The program over two models.
 struct Server {
-    process: Child,
-    address: String,
+    program: Program,
     _folder: tempfile::TempDir,
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // It has ended where the test waited for it.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
+impl std::ops::Deref for Server {
+    type Target = Program;
+
+    fn deref(&self) -> &Program {
+        &self.program
     }
 }
 
@@ -37,44 +33,18 @@ impl Server {
         for name in ["shapes", "sketches"] {
             std::os::unix::fs::symlink(&model, folder.path().join(name)).unwrap();
         }
-        let mut process = Command::new(env!("CARGO_BIN_EXE_sd-worker-rocm"))
+        let mut command = program();
+        command
             .args(["serve", "--port", "0", "--models"])
             .arg(folder.path())
             .args(devices)
-            .args(arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap())
-            .read_line(&mut line)
-            .unwrap();
-        let address = line
-            .trim()
-            .strip_prefix("listening on http://")
-            .unwrap()
-            .to_string();
+            .args(arguments);
         let server = Self {
-            process,
-            address,
+            program: Program::start(command),
             _folder: folder,
         };
-        server.until("the start", || server.ask("GET", "/ready", "").0 == 200);
+        server.until_ready();
         server
-    }
-
-    fn ask(&self, method: &str, path: &str, body: &str) -> (u16, Value) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(LIMIT)).unwrap();
-        let length = body.len();
-        write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap_or_default())
     }
 
     fn get(&self, path: &str) -> Value {
@@ -243,15 +213,9 @@ fn jobs_and_pictures_are_found_by_their_ids() {
     assert_eq!(status, 200, "{answer}");
     let url = answer["data"][0]["url"].as_str().unwrap();
     let path = &url[url.find("/v1/").unwrap()..];
-    let mut stream = TcpStream::connect(&server.address).unwrap();
-    write!(
-        stream,
-        "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    )
-    .unwrap();
-    let mut bytes = Vec::new();
-    stream.read_to_end(&mut bytes).unwrap();
-    assert!(bytes.starts_with(b"HTTP/1.1 200"));
+    let (status, bytes) = server.send("GET", path, "");
+    assert_eq!(status, 200);
+    assert!(bytes.starts_with(b"\x89PNG"));
     let stray = json!({"model": "oil", "prompt": "x"});
     let (status, refused) = server.post("/v1/images/generations", &stray);
     assert_eq!(

@@ -2,21 +2,20 @@
 //! small one, the networks for faces have random weights and a detector that is sure of faces.
 
 use super::faces::Made;
+use super::program::{program, Program};
 use image::RgbImage;
 use sd_worker_rocm::image_io::{self, DecodeLimits};
 use serde_json::{json, Value};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
 use std::path::Path;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 /// Width and height of the pictures.
 const SIDE: u32 = 128;
 
 /// The program with the small model, where the test run wants it.
-fn program() -> Command {
+fn small_program() -> Command {
     let device = std::env::var("CANDLE_ROCM_TEST_DEVICE").unwrap_or_else(|_| "cpu".to_string());
-    let mut command = Command::new(env!("CARGO_BIN_EXE_sd-worker-rocm"));
+    let mut command = program();
     command.env("SD_DEVICE", device).env(
         "MODEL_PATH",
         concat!(env!("CARGO_MANIFEST_DIR"), "/models/tiny-shapes-sd"),
@@ -29,7 +28,7 @@ fn program() -> Command {
 fn generate(folder: &Path, more: &[&str]) -> Output {
     let common = ["generate", "a red circle", "--steps", "1", "--seed", "3"];
     let arguments = [&common[..], &["--json"], more].concat();
-    let output = program().args(arguments).current_dir(folder).output();
+    let output = small_program().args(arguments).current_dir(folder).output();
     output.unwrap()
 }
 
@@ -141,58 +140,22 @@ fn the_command_line_names_what_is_missing() {
     }
 }
 
-/// The program as a server, killed when dropped.
-struct Server {
-    process: Child,
-    address: String,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+/// The program as a server.
+struct Server(Program);
 
 impl Server {
     fn start(faces: &Path) -> Self {
-        let mut process = program()
+        let mut command = small_program();
+        command
             .args(["serve", "--supervise", "off", "--port", "0", "--face-dir"])
-            .arg(faces)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on http://").unwrap();
-        let server = Self {
-            address: address.to_string(),
-            process,
-        };
-        while server.ask("GET", "/ready", &json!({})).0 != 200 {
-            std::thread::sleep(std::time::Duration::from_millis(20));
-        }
-        server
-    }
-
-    fn send(&self, method: &str, path: &str, body: &Value) -> (u16, Vec<u8>) {
-        let body = body.to_string();
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        let length = body.len();
-        write!(stream, "{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).unwrap();
-        let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
-        let (head, body) = answer.split_at(end.unwrap());
-        let status = text(head).split(' ').nth(1).unwrap().parse().unwrap();
-        (status, body[4..].to_vec())
+            .arg(faces);
+        let program = Program::start(command);
+        program.until_ready();
+        Self(program)
     }
 
     fn ask(&self, method: &str, path: &str, body: &Value) -> (u16, Value) {
-        let (status, answer) = self.send(method, path, body);
-        (status, serde_json::from_slice(&answer).unwrap_or_default())
+        self.0.ask(method, path, &body.to_string())
     }
 
     /// What a web UI's client gets: the picture and its text.
@@ -218,7 +181,7 @@ impl Server {
             match job["state"].as_str().unwrap() {
                 "completed" => {
                     let url = job["images"][0]["url"].as_str().unwrap();
-                    return read(&self.send("GET", url, &json!({})).1);
+                    return read(&self.0.send("GET", url, "").1);
                 }
                 "queued" | "running" => std::thread::sleep(std::time::Duration::from_millis(10)),
                 _ => panic!("{job}"),

@@ -38,6 +38,8 @@ mod perturbed;
 mod pipeline;
 mod pipelines;
 mod preprocessors;
+#[path = "../program/mod.rs"]
+mod program;
 mod prompts;
 mod sana;
 mod small;

@@ -11,6 +11,10 @@ mod hashed;
 #[path = "../model/small.rs"]
 mod small;
 
+#[allow(dead_code)]
+#[path = "../program/mod.rs"]
+mod program;
+
 mod browser;
 mod choices;
 mod comfy;

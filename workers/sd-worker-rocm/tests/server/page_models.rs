@@ -1,45 +1,10 @@
 //! The page over several models: another one is chosen, and the form becomes that one's.
 
 use crate::browser::Browser;
+use crate::program::{program, Program};
 use crate::small;
 use serde_json::json;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-/// The program over the models of a folder, killed when dropped.
-struct Fleet {
-    process: Child,
-    address: String,
-}
-
-impl Fleet {
-    fn start(models: &Path) -> Self {
-        let mut process = Command::new(env!("CARGO_BIN_EXE_sd-worker-rocm"))
-            .args(["serve", "--port", "0", "--device", "cpu", "--models"])
-            .arg(models)
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut output = BufReader::new(process.stdout.take().unwrap());
-        output.read_line(&mut line).unwrap();
-        let address = line.trim().strip_prefix("listening on ").unwrap();
-        Self {
-            address: address.to_string(),
-            process,
-        }
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 /// Tabs of the form that the model has.
 const TABS: &str =
@@ -56,9 +21,14 @@ fn another_model_is_chosen() {
     let frame = tempfile::tempdir().unwrap();
     let frame = frame.path().join("frame.png");
     image::RgbImage::new(32, 32).save(&frame).unwrap();
-    let fleet = Fleet::start(p.place());
+    let mut command = program();
+    command
+        .args(["serve", "--port", "0", "--device", "cpu", "--models"])
+        .arg(p.place());
+    let fleet = Program::start(command);
+    let address = format!("http://{}/", fleet.address);
     let browser = Browser::start();
-    browser.open(&fleet.address);
+    browser.open(&address);
     browser.wait_for("document.querySelector('[name=steps]')");
     let names = "[...document.getElementById('models').options].map(each => each.value)";
     assert_eq!(browser.value(names), json!(["ltx_keyed", "shapes"]));
@@ -113,7 +83,7 @@ fn another_model_is_chosen() {
     browser.wait_for(&format!("{made} == 256"));
 
     // It stays after a reload, and so do the settings of the other one.
-    browser.open(&fleet.address);
+    browser.open(&address);
     browser.wait_for("document.querySelector('[name=width]')?.placeholder == '128'");
     assert_eq!(
         browser.value("document.getElementById('models').value"),
