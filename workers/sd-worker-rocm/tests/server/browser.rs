@@ -81,37 +81,38 @@ impl Browser {
 
     /// The `value` of the driver's answer.
     fn ask(&self, method: &str, path: &str, body: &Value) -> Value {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
+        let answer = self.exchange(method, path, body).unwrap();
+        assert!(answer["value"]["error"].is_null(), "{answer}");
+        answer["value"].clone()
+    }
+
+    fn exchange(&self, method: &str, path: &str, body: &Value) -> std::io::Result<Value> {
+        let mut stream = TcpStream::connect(&self.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         let body = body.to_string();
         write!(
             stream,
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
             self.address,
             body.len()
-        )
-        .unwrap();
+        )?;
         // The driver keeps connections open: the length says where the answer ends.
         let mut reader = BufReader::new(stream);
         let mut length = 0;
         loop {
             let mut line = String::new();
-            reader.read_line(&mut line).unwrap();
+            reader.read_line(&mut line)?;
             let line = line.trim().to_lowercase();
             if let Some(bytes) = line.strip_prefix("content-length:") {
-                length = bytes.trim().parse().unwrap();
+                length = bytes.trim().parse().unwrap_or(0);
             }
             if line.is_empty() {
                 break;
             }
         }
         let mut answer = vec![0; length];
-        reader.read_exact(&mut answer).unwrap();
-        let answer: Value = serde_json::from_slice(&answer).unwrap();
-        assert!(answer["value"]["error"].is_null(), "{answer}");
-        answer["value"].clone()
+        reader.read_exact(&mut answer)?;
+        Ok(serde_json::from_slice(&answer)?)
     }
 
     /// The same, of this session.
@@ -256,7 +257,9 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The browser ends with its driver.
+        // A browser whose driver is killed goes on without it: its session ends first.
+        let session = format!("/session/{}", self.session);
+        let _ = self.exchange("DELETE", &session, &json!({}));
         let _ = self.driver.kill();
         let _ = self.driver.wait();
     }
