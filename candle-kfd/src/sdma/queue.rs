@@ -289,7 +289,7 @@ impl SdmaQueue {
         timeout: Duration,
     ) -> Result<()> {
         let to = to.range(offset, words.saturating_mul(4))?;
-        if to % 4 != 0 {
+        if !to.is_multiple_of(4) {
             return Err(Error::Alignment {
                 address: to,
                 alignment: 4,
@@ -335,7 +335,7 @@ impl SdmaQueue {
                 std::hint::spin_loop();
                 continue;
             }
-            if looks % SLEEPS_BETWEEN_FAULTS == 0 {
+            if looks.is_multiple_of(SLEEPS_BETWEEN_FAULTS) {
                 self.gpu.check_faults()?;
             }
             if start.elapsed() >= timeout {

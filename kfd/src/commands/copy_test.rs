@@ -104,7 +104,7 @@ pub fn run(choice: &Choice, options: &Options) -> Result<()> {
                 }
                 // Kernels copy words.
                 let kernels = kernels.filter(|_| by == By::Kernels);
-                if kernels.is_some() && bytes % WORD as u64 != 0 {
+                if kernels.is_some() && !bytes.is_multiple_of(WORD as u64) {
                     continue;
                 }
                 let mut wrong = place.copied_wrongly(kernels, bytes)?;
