@@ -36,8 +36,7 @@ mod field {
 
 /// A signal.
 ///
-/// It must live until no packet that names it is left on any queue; queues keep those alive that are handed to them only
-/// for as long as the call.
+/// It must live until no packet that names it is left on any queue: a queue does not keep it.
 #[derive(Debug)]
 pub struct Signal {
     memory: Arc<Memory>,

@@ -158,9 +158,9 @@ mod tests {
         u64::from_le_bytes(packet.body[at - 4..at + 4].try_into().unwrap())
     }
 
-    /// Headers as HIP programs have them, seen in traces of ROCr (`AMD_LOG_LEVEL=4`): 0x1502 and 0x1503.
+    /// Kind, barrier and two fences of system scope, as the HSA runtime specification places them.
     #[test]
-    fn headers_are_those_of_rocr() {
+    fn packets_have_their_fields() {
         let mut dispatch = Dispatch {
             block: [256, 2, 1],
             grid: [1024, 4, 1],
