@@ -66,7 +66,6 @@
 //!
 //! A value that is not in the list is an error that names what is; [`config`] has the table.
 
-mod arch;
 pub mod blas;
 mod buffer;
 mod caches;
@@ -106,13 +105,11 @@ mod slots;
 mod stream;
 mod sync;
 pub mod sys;
-pub mod topology;
 mod transfer;
 mod upload_stream;
 pub mod verify;
 mod view;
 
-pub use arch::{Arch, Generation, Matrix};
 pub use buffer::Buffer;
 pub use candle_rocm_kernels::{CacheStats, Family};
 pub use code_object::CodeObject;
@@ -122,6 +119,8 @@ pub use dtype::{DType, Scalar};
 pub use error::{Error, Result};
 pub use error_word::IndexOp;
 pub use event::Event;
+pub use gpu_topology as topology;
+pub use gpu_topology::{Arch, Generation, Matrix};
 pub use graph::{Capture, Graph};
 pub use host_buffer::HostBuffer;
 pub use launch::{Args, Kernel, LaunchConfig};
