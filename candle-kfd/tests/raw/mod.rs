@@ -2,6 +2,9 @@
 
 #![allow(dead_code)] // each test file uses some of it
 
+pub mod bench;
+pub mod packet;
+
 use candle_kfd::driver::{Driver, Errno};
 use candle_kfd::mock::Mock;
 use candle_kfd::uapi::*;

@@ -129,9 +129,13 @@ impl Processor {
         if scratch_bytes > 0 {
             self.check_scratch(scratch_bytes)?;
         }
+        // Before so much is set aside: a damaged descriptor may say anything.
+        let bytes = u64::from(code.argument_bytes);
+        self.view.check(packet.u64(40), bytes, Access::Read)?;
         let mut arguments = vec![0; code.argument_bytes as usize];
         self.view.read(packet.u64(40), &mut arguments)?;
-        let Some(name) = image::kernel_name(&self.view, object)? else {
+        // The hardware knows no names: what is wrong with the image's own tables is none of its faults.
+        let Ok(Some(name)) = image::kernel_name(&self.view, object) else {
             self.complain(&format!("there is no kernel's symbol at {object:#x}"));
             return wrong(error::CODE);
         };

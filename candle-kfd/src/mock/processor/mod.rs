@@ -28,6 +28,8 @@ pub(super) struct Settings {
     pub gpu: usize,
     pub id: u32,
     pub kind: Kind,
+    /// Its engine, if it is one's: those to other GPUs count on from the others.
+    pub engine: Option<u32>,
     pub ring: u64,
     pub ring_bytes: u64,
     pub read_pointer: u64,
@@ -43,11 +45,8 @@ pub(super) struct Settings {
 pub(super) enum Kind {
     /// Packets of HSA.
     Aql,
-    /// Packets of a copy engine, one to other GPUs if so.
-    Sdma {
-        /// Whether it is one to other GPUs.
-        xgmi: bool,
-    },
+    /// Packets of a copy engine.
+    Sdma,
 }
 
 /// A queue, and the thread that executes it.
@@ -176,7 +175,7 @@ impl Processor {
     fn step(&self) -> Result<bool, Halt> {
         match self.settings.kind {
             Kind::Aql => self.step_aql(),
-            Kind::Sdma { .. } => self.step_sdma(),
+            Kind::Sdma => self.step_sdma(),
         }
     }
 
@@ -205,7 +204,7 @@ impl Processor {
     fn complain(&self, what: &str) {
         let kind = match self.settings.kind {
             Kind::Aql => "compute",
-            Kind::Sdma { .. } => "SDMA",
+            Kind::Sdma => "SDMA",
         };
         let text = format!("{kind} queue {}: {what}", self.settings.id);
         lock(&self.shared.state).complaints.push(text);

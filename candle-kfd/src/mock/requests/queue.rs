@@ -48,8 +48,7 @@ fn check(request: &CreateQueue) -> Result<Kind, Errno> {
     }
     match request.queue_type {
         queue_type::COMPUTE_AQL => Ok(Kind::Aql),
-        queue_type::SDMA | queue_type::SDMA_BY_ENG_ID => Ok(Kind::Sdma { xgmi: false }),
-        queue_type::SDMA_XGMI => Ok(Kind::Sdma { xgmi: true }),
+        queue_type::SDMA | queue_type::SDMA_XGMI | queue_type::SDMA_BY_ENG_ID => Ok(Kind::Sdma),
         // Packets of PM4 are nobody's here.
         _ => Err(Errno(ENOTSUPP)),
     }
@@ -96,22 +95,27 @@ fn buffers(
     Ok(held)
 }
 
-/// Whether an engine has room for another queue: `allocate_sdma_queue`.
-fn engine_has_room(state: &State, index: usize, kind: Kind) -> bool {
-    let Kind::Sdma { xgmi } = kind else {
-        return true;
-    };
+/// The engine that has most room for another queue: `allocate_sdma_queue`.
+fn engine(state: &State, index: usize, request: &CreateQueue) -> Result<u32, Errno> {
     let model = &state.gpus[index].described.model;
-    let engines = if xgmi {
-        model.num_sdma_xgmi_engines
-    } else {
-        model.num_sdma_engines
+    let all = model.num_sdma_engines + model.num_sdma_xgmi_engines;
+    let candidates = match request.queue_type {
+        queue_type::SDMA_XGMI => model.num_sdma_engines..all,
+        queue_type::SDMA_BY_ENG_ID if request.sdma_engine_id >= all => return invalid(),
+        queue_type::SDMA_BY_ENG_ID => request.sdma_engine_id..request.sdma_engine_id + 1,
+        _ => 0..model.num_sdma_engines,
     };
-    let others = state.queues.values().map(|queue| &queue.settings);
-    let taken = others
-        .filter(|other| other.gpu == index && other.kind == kind)
-        .count();
-    taken < (engines * model.num_sdma_queues_per_engine) as usize
+    let taken = |engine: u32| {
+        let queues = state.queues.values().map(|queue| &queue.settings);
+        let own = queues.filter(|other| other.gpu == index && other.engine == Some(engine));
+        own.count() as u32
+    };
+    candidates
+        .map(|engine| (taken(engine), engine))
+        .min()
+        .filter(|&(taken, _)| taken < model.num_sdma_queues_per_engine)
+        .map(|(_, engine)| engine)
+        .ok_or(Errno(libc::ENOMEM))
 }
 
 pub(super) fn create(shared: &Arc<Shared>, request: &mut CreateQueue) -> Result<(), Errno> {
@@ -126,9 +130,10 @@ pub(super) fn create(shared: &Arc<Shared>, request: &mut CreateQueue) -> Result<
         return invalid();
     }
     let holds = buffers(&mut state, index, request, kind)?;
-    if !engine_has_room(&state, index, kind) {
-        return Err(Errno(libc::ENOMEM));
-    }
+    let engine = match kind {
+        Kind::Aql => None,
+        Kind::Sdma => Some(engine(&state, index, request)?),
+    };
     let id = (0..MOST_QUEUES)
         .find(|id| !state.queues.contains_key(id))
         .ok_or(Errno(libc::ENOSPC))?;
@@ -141,6 +146,7 @@ pub(super) fn create(shared: &Arc<Shared>, request: &mut CreateQueue) -> Result<
         gpu: index,
         id,
         kind,
+        engine,
         ring: request.ring_base_address,
         ring_bytes: request.ring_size.into(),
         read_pointer: request.read_pointer_address,
