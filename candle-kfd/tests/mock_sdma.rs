@@ -98,12 +98,12 @@ fn copy_engines_copy_fill_and_tell() {
 fn copy_engines_wrap_and_stop_at_what_is_no_packet() {
     let bench = Bench::new("gfx90a");
     let (id, doorbell) = bench.create(queue_type::SDMA);
-    for round in 1..=600 {
+    for round in 1..=600u32 {
         let mut fence = vec![5];
         fence.extend(words([DATA]));
         fence.push(round);
         bench.submit_words(doorbell, &fence);
-        if round % 100 == 0 {
+        if round.is_multiple_of(100) {
             until("all is read", || {
                 bench.memory.load32(DATA).unwrap() == round
             });

@@ -262,7 +262,7 @@ impl Driver for Mock {
         bytes: usize,
     ) -> Result<(), Errno> {
         self.admit(MAP)?;
-        if address % pages::PAGE as usize != 0 || bytes == 0 {
+        if !address.is_multiple_of(pages::PAGE as usize) || bytes == 0 {
             return Err(Errno(libc::EINVAL));
         }
         let (pages, offset) = match file {

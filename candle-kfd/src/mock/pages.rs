@@ -74,7 +74,7 @@ impl Pages {
         let end = usize::try_from(offset)
             .ok()
             .and_then(|offset| offset.checked_add(bytes));
-        if bytes == 0 || offset % PAGE != 0 || end.is_none_or(|end| end > self.bytes) {
+        if bytes == 0 || !offset.is_multiple_of(PAGE) || end.is_none_or(|end| end > self.bytes) {
             return Err(Errno(libc::EINVAL));
         }
         // SAFETY: the range is a reservation of the caller's.
@@ -125,14 +125,14 @@ impl Pages {
 
     /// A word that the other side may change at any time.
     pub fn word32(&self, offset: u64) -> &AtomicU32 {
-        assert!(offset % 4 == 0);
+        assert!(offset.is_multiple_of(4));
         // SAFETY: within the mapping, which lives as long as `self`, and aligned.
         unsafe { AtomicU32::from_ptr(self.at(offset, 4).cast()) }
     }
 
     /// A double word that the other side may change at any time.
     pub fn word64(&self, offset: u64) -> &AtomicU64 {
-        assert!(offset % 8 == 0);
+        assert!(offset.is_multiple_of(8));
         // SAFETY: within the mapping, which lives as long as `self`, and aligned.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }

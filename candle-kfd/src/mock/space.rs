@@ -75,7 +75,8 @@ impl Space {
         let Some(end) = address.checked_add(mapping.bytes) else {
             return invalid;
         };
-        let whole = address % PAGE == 0 && mapping.bytes % PAGE == 0 && mapping.bytes > 0;
+        let whole =
+            address.is_multiple_of(PAGE) && mapping.bytes.is_multiple_of(PAGE) && mapping.bytes > 0;
         if !whole || address < within.0 || end - 1 > within.1 {
             return invalid;
         }
@@ -207,7 +208,7 @@ impl Part {
     /// Changes a double word in one step, and returns what it was; memory of the process in two.
     pub fn update64(&self, user: &User, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
         if let Backing::Pages(pages) = &self.backing {
-            if self.offset % 8 == 0 {
+            if self.offset.is_multiple_of(8) {
                 let word = pages.word64(self.offset);
                 let update =
                     word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |old| Some(change(old)));
@@ -224,7 +225,7 @@ impl Part {
     /// Reads a word in one step.
     pub fn load32(&self, user: &User) -> Result<u32, Fault> {
         match &self.backing {
-            Backing::Pages(pages) if self.offset % 4 == 0 => {
+            Backing::Pages(pages) if self.offset.is_multiple_of(4) => {
                 Ok(pages.word32(self.offset).load(Ordering::SeqCst))
             }
             _ => {
@@ -238,7 +239,7 @@ impl Part {
     /// Reads a double word in one step.
     pub fn load64(&self, user: &User) -> Result<u64, Fault> {
         match &self.backing {
-            Backing::Pages(pages) if self.offset % 8 == 0 => {
+            Backing::Pages(pages) if self.offset.is_multiple_of(8) => {
                 Ok(pages.word64(self.offset).load(Ordering::SeqCst))
             }
             _ => {
@@ -252,7 +253,7 @@ impl Part {
     /// Writes a word in one step.
     pub fn store32(&self, user: &User, value: u32) -> Result<(), Fault> {
         match &self.backing {
-            Backing::Pages(pages) if self.offset % 4 == 0 => {
+            Backing::Pages(pages) if self.offset.is_multiple_of(4) => {
                 pages.word32(self.offset).store(value, Ordering::SeqCst)
             }
             _ => self.write(user, &value.to_le_bytes())?,
@@ -263,7 +264,7 @@ impl Part {
     /// Writes a double word in one step.
     pub fn store64(&self, user: &User, value: u64) -> Result<(), Fault> {
         match &self.backing {
-            Backing::Pages(pages) if self.offset % 8 == 0 => {
+            Backing::Pages(pages) if self.offset.is_multiple_of(8) => {
                 pages.word64(self.offset).store(value, Ordering::SeqCst)
             }
             _ => self.write(user, &value.to_le_bytes())?,

@@ -27,11 +27,10 @@ impl Packet {
         // The second of the objects in `.rodata`, which begins at a multiple of 64 behind the strings.
         let descriptor = (0..file.len() as u64 - 64)
             .step_by(64)
-            .filter(|&at| {
+            .find(|&at| {
                 file[at as usize..][8..12] == [12, 0, 0, 0]
                     && file[at as usize..][..4] == [0, 1, 0, 0]
             })
-            .next()
             .unwrap();
         Packet::new(2 | 1 << 8 | 1 << 16)
             .with32(4, 64 | 1 << 16)

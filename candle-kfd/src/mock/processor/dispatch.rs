@@ -108,11 +108,11 @@ impl Processor {
             return wrong(error::BLOCK);
         }
         let object = packet.u64(32);
-        if object == 0 || object % 64 != 0 {
+        if object == 0 || !object.is_multiple_of(64) {
             return wrong(error::CODE);
         }
         let code = self.kernel_descriptor(object)?;
-        if code.entry % CODE_ALIGNMENT != 0 {
+        if !code.entry.is_multiple_of(CODE_ALIGNMENT) {
             return wrong(error::CODE);
         }
         self.view.check(code.entry, 64, Access::Execute)?;

@@ -64,7 +64,7 @@ impl Processor {
         if doorbell == read || !self.runs() {
             return Ok(false);
         }
-        if doorbell < read || doorbell - read > settings.ring_bytes || doorbell % 4 != 0 {
+        if doorbell < read || doorbell - read > settings.ring_bytes || !doorbell.is_multiple_of(4) {
             return self.hang(&format!(
                 "rung for byte {doorbell}, having read up to {read}"
             ));
@@ -184,7 +184,7 @@ impl Processor {
                 let to = address(words.get(1)?, words.get(2)?);
                 let value = words.get(3)?;
                 let count = words.get(4)?;
-                if count & !dialect.fill_count != 0 || to % 4 != 0 {
+                if count & !dialect.fill_count != 0 || !to.is_multiple_of(4) {
                     return Err(Wrong::Packet(format!(
                         "a fill's count is {count:#x}, its address {to:#x}"
                     )));
@@ -200,7 +200,7 @@ impl Processor {
             }
             (op::TIMESTAMP, 1 | 2) => {
                 let at = address(words.get(1)?, words.get(2)?);
-                if at % 32 != 0 {
+                if !at.is_multiple_of(32) {
                     return Err(Wrong::Packet(format!("a timestamp's address is {at:#x}")));
                 }
                 view.store64(at, clock::now())?;

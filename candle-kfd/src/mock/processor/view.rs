@@ -36,7 +36,7 @@ impl View {
             address,
             reason: Reason::NotPresent,
         };
-        if address % bytes as u64 != 0 {
+        if !address.is_multiple_of(bytes as u64) {
             return Err(misplaced);
         }
         self.parts(address, bytes, access)?.pop().ok_or(misplaced)

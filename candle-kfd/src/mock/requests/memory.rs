@@ -51,7 +51,7 @@ pub(super) fn alloc(shared: &Arc<Shared>, request: &mut AllocMemoryOfGpu) -> Res
         mapped: BTreeSet::new(),
     };
     // Memory that appears twice is half as much.
-    if has(flags::AQL_QUEUE_MEM) && bytes % (2 * PAGE) != 0 {
+    if has(flags::AQL_QUEUE_MEM) && !bytes.is_multiple_of(2 * PAGE) {
         return invalid();
     }
     if has(flags::VRAM) {
@@ -65,7 +65,7 @@ pub(super) fn alloc(shared: &Arc<Shared>, request: &mut AllocMemoryOfGpu) -> Res
         block.backing = Backing::Pages(Arc::new(Pages::new(block.memory_bytes())?));
     } else if has(flags::USERPTR) {
         let from = request.mmap_offset;
-        if from == 0 || from % PAGE != 0 || from.checked_add(bytes).is_none() {
+        if from == 0 || !from.is_multiple_of(PAGE) || from.checked_add(bytes).is_none() {
             return invalid();
         }
         // Its pages are taken at once: `init_user_pages`.
