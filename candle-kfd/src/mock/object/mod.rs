@@ -89,6 +89,9 @@ pub fn object(target: &str, kernels: &[MockKernel]) -> Vec<u8> {
     Layout::new(target, kernels).file()
 }
 
+/// Type, flags, where, how long, of which other section, information, alignment, size of an entry.
+type Section = (u32, u64, usize, usize, u32, u32, u64, usize);
+
 /// Where the parts of an object are: addresses are offsets in the file.
 struct Layout<'a> {
     target: &'a str,
@@ -334,8 +337,7 @@ impl<'a> Layout<'a> {
         let descriptors = self.kernels.len() * DESCRIPTOR;
         let code = self.kernels.len() * CODE;
         let names: usize = SECTIONS.iter().map(|name| name.len() + 1).sum();
-        // Type, flags, where, how long, of which other section, information, alignment, size of an entry.
-        let rows: [(u32, u64, usize, usize, u32, u32, u64, usize); 9] = [
+        let rows: [Section; 9] = [
             (0, 0, 0, 0, 0, 0, 0, 0),
             (7, 2, self.note_at, self.note.len(), 0, 0, 4, 0),
             (11, 2, self.symbols_at, symbols * SYMBOL, 4, 1, 8, SYMBOL),
