@@ -118,6 +118,8 @@ impl SdmaQueue {
         let doorbell = doorbell.inspect_err(|_| {
             destroy(gpu, request.queue_id);
         })?;
+        // Nothing yet. AMD's emulator has all bits set in a doorbell that nobody rang, and would run over the ring for ever.
+        doorbell.ring(0);
         Ok(SdmaQueue {
             gpu: gpu.clone(),
             id: request.queue_id,
