@@ -42,7 +42,7 @@ fn a_long_copy_is_cut() {
         assert_eq!(address(&packet[3..]), FROM + at);
         assert_eq!(address(&packet[5..]), TO + at);
     }
-    assert!(COPY_BYTES <= 1 << 26 && COPY_BYTES % 32 == 0);
+    const { assert!(COPY_BYTES <= 1 << 26 && COPY_BYTES.is_multiple_of(32)) };
 }
 
 #[test]

@@ -63,6 +63,31 @@ trait Rounds {
     fn round(&mut self, random: &mut Random) -> Result<Option<String>>;
 }
 
+/// A scenario that takes its turns.
+struct Turn<'a> {
+    scenario: Scenario,
+    /// On which GPU; none means all.
+    card: Option<&'a Card>,
+    rounds: Box<dyn Rounds + 'a>,
+    /// Rounds that were done.
+    count: u64,
+}
+
+impl<'a> Turn<'a> {
+    fn new(scenario: Scenario, card: Option<&'a Card>, rounds: impl Rounds + 'a) -> Self {
+        Turn {
+            scenario,
+            card,
+            rounds: Box::new(rounds),
+            count: 0,
+        }
+    }
+
+    fn place(&self) -> String {
+        self.card.map_or_else(|| "all GPUs".to_string(), Card::name)
+    }
+}
+
 /// Runs the scenarios in turn until time is up.
 ///
 /// # Errors
@@ -75,26 +100,26 @@ pub fn run(choice: &Choice, options: &Options) -> Result<()> {
         timeout,
     } = choice.begin("soak")?;
     let wanted = |scenario| options.only.is_empty() || options.only.contains(&scenario);
-    let mut running: Vec<(Scenario, Option<&Card>, Box<dyn Rounds + '_>, u64)> = Vec::new();
+    let mut turns = Vec::new();
     for card in &cards {
         if wanted(Scenario::Sdma) {
-            let rounds = Box::new(sdma::Stress::new(card, BYTES)?);
-            running.push((Scenario::Sdma, Some(card), rounds, 0));
+            let rounds = sdma::Stress::new(card, BYTES)?;
+            turns.push(Turn::new(Scenario::Sdma, Some(card), rounds));
         }
         if wanted(Scenario::Overlap) {
             let kernels = card.kernels(&output)?;
             let mut overlap = Overlap::new(card, kernels, BYTES, timeout)?;
             overlap.calibrate()?;
-            running.push((Scenario::Overlap, Some(card), Box::new(overlap), 0));
+            turns.push(Turn::new(Scenario::Overlap, Some(card), overlap));
         }
         if wanted(Scenario::Timeline) {
-            let rounds = Box::new(timeline::Chain::new(card, timeout)?);
-            running.push((Scenario::Timeline, Some(card), rounds, 0));
+            let rounds = timeline::Chain::new(card, timeout)?;
+            turns.push(Turn::new(Scenario::Timeline, Some(card), rounds));
         }
     }
     if wanted(Scenario::Peers) && cards.len() > 1 {
-        let rounds = Box::new(peers::Pairs::new(&cards, BYTES, timeout)?);
-        running.push((Scenario::Peers, None, rounds, 0));
+        let rounds = peers::Pairs::new(&cards, BYTES, timeout)?;
+        turns.push(Turn::new(Scenario::Peers, None, rounds));
     } else if options.only.contains(&Scenario::Peers) {
         return Err(crate::Error::Usage(
             "--only peers needs two GPUs".to_string(),
@@ -108,22 +133,22 @@ pub fn run(choice: &Choice, options: &Options) -> Result<()> {
     output.begin("soak", options.seconds);
     let mut stepped = 0;
     while start.elapsed() < end && !interrupt.is_raised() {
-        for (scenario, card, rounds, count) in &mut running {
-            let wrong = rounds.round(&mut random)?;
-            *count += 1;
+        for turn in &mut turns {
+            let wrong = turn.rounds.round(&mut random)?;
+            turn.count += 1;
             if let Some(wrong) = wrong {
                 verdict.wrong();
-                let place = card.map_or_else(|| "all GPUs".to_string(), Card::name);
+                let (place, count) = (turn.place(), turn.count);
                 output.say(
                     "wrong",
                     &format!(
                         "{place}, {}, round {count}: WRONG: {wrong}",
-                        scenario.name()
+                        turn.scenario.name()
                     ),
                     json!({
-                        "gpu": card.map(|card| card.index),
-                        "scenario": scenario.name(),
-                        "round": *count,
+                        "gpu": turn.card.map(|card| card.index),
+                        "scenario": turn.scenario.name(),
+                        "round": count,
                         "seed": options.seed,
                         "what": wrong,
                     }),
@@ -139,14 +164,14 @@ pub fn run(choice: &Choice, options: &Options) -> Result<()> {
         }
     }
     output.end();
-    for (scenario, card, _, count) in &running {
-        let place = card.map_or_else(|| "all GPUs".to_string(), Card::name);
+    for turn in &turns {
+        let (place, count) = (turn.place(), turn.count);
         output.say(
             "rounds",
-            &format!("{place}, {}: {count} rounds", scenario.name()),
+            &format!("{place}, {}: {count} rounds", turn.scenario.name()),
             json!({
-                "gpu": card.map(|card| card.index),
-                "scenario": scenario.name(),
+                "gpu": turn.card.map(|card| card.index),
+                "scenario": turn.scenario.name(),
                 "rounds": count,
             }),
         );
