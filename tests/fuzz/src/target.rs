@@ -42,7 +42,7 @@ pub trait Target {
 type Make = fn() -> Box<dyn Target>;
 
 /// All targets: name, what is damaged, how to make it, and how many inputs the short run tries.
-pub const TARGETS: [(&str, &str, Make, u64); 13] = [
+pub const TARGETS: [(&str, &str, Make, u64); 14] = [
     (
         "gguf-header",
         "a GGUF header, and where it puts tensors",
@@ -94,6 +94,12 @@ pub const TARGETS: [(&str, &str, Make, u64); 13] = [
         2500,
     ),
     ("code-object", "compiled kernels", code_object::target, 6000),
+    (
+        "code-image",
+        "compiled kernels as they lie in a GPU's memory",
+        code_object::image,
+        6000,
+    ),
     (
         "llm-requests",
         "requests to llm-worker-rocm",
