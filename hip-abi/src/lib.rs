@@ -1,5 +1,5 @@
 //! What libraries with the C ABI of HIP, hiprtc, rocBLAS, MIOpen and RCCL have in common, whatever computes behind it:
-//! `hip-sim` on the CPU, `hip-on-cuda` on an NVIDIA GPU.
+//! `hip-sim` on the CPU, `hip-on-cuda` on an NVIDIA GPU, `hip-on-kfd` on an AMD GPU by its kernel driver.
 //!
 //! Here are the functions that do not depend on it (names of statuses, versions) and the halves of those that depend on
 //! it little: rocBLAS's products and MIOpen's descriptors and convolutions are taken from C, checked, and handed to the

@@ -3,17 +3,13 @@
 
 use candle_rocm_kernels::{options_for, Clang, CompileError, CompileRequest, Compiler};
 use code_object::TargetId;
-pub use hip_abi::hiprtc::{hiprtcGetErrorString, hiprtcResult};
+pub use hip_abi::hiprtc::{hiprtcGetErrorString, hiprtcProgram, hiprtcResult};
 use hip_abi::hiprtc::{
-    string, strings, COMPILATION, INVALID_INPUT, INVALID_OPTION, INVALID_PROGRAM, SUCCESS,
+    string, strings, version, Built, Programs, COMPILATION, INVALID_INPUT, INVALID_OPTION,
+    INVALID_PROGRAM, SUCCESS,
 };
-use hip_abi::Registry;
-use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Arc, Mutex, OnceLock};
-
-/// Handle of a program.
-#[allow(non_camel_case_types)]
-pub type hiprtcProgram = *mut c_void;
+use std::ffi::{c_char, c_int};
+use std::sync::OnceLock;
 
 /// `HIPRTC_ERROR_BUILTIN_OPERATION_FAILURE`: the compiler could not be run.
 const BUILTIN_OPERATION_FAILURE: hiprtcResult = 7;
@@ -22,19 +18,12 @@ const INTERNAL_ERROR: hiprtcResult = 11;
 
 struct Source {
     name: String,
-    source: String,
-    built: Mutex<Built>,
+    text: String,
 }
 
-#[derive(Default)]
-struct Built {
-    log: String,
-    code: Option<Vec<u8>>,
-}
-
-fn programs() -> &'static Registry<Source> {
-    static PROGRAMS: OnceLock<Registry<Source>> = OnceLock::new();
-    PROGRAMS.get_or_init(Registry::default)
+fn programs() -> &'static Programs<Source> {
+    static PROGRAMS: OnceLock<Programs<Source>> = OnceLock::new();
+    PROGRAMS.get_or_init(Programs::default)
 }
 
 /// The arch that options name, and the options that clang gets besides those of every compilation.
@@ -69,7 +58,7 @@ fn clang() -> &'static Result<Clang, String> {
 }
 
 /// Compiles for the arch that the options name.
-fn compile(program: &Source, options: Vec<String>) -> (hiprtcResult, Built) {
+fn compile(source: &Source, options: Vec<String>) -> (hiprtcResult, Built) {
     let failed = |status, log: String| (status, Built { log, code: None });
     let (arch, options) = match sorted(options) {
         Ok(sorted) => sorted,
@@ -83,8 +72,8 @@ fn compile(program: &Source, options: Vec<String>) -> (hiprtcResult, Built) {
         }
     };
     let request = CompileRequest {
-        name: &program.name,
-        source: &program.source,
+        name: &source.name,
+        source: &source.text,
         arch: &arch,
         options: &options,
     };
@@ -101,19 +90,6 @@ fn compile(program: &Source, options: Vec<String>) -> (hiprtcResult, Built) {
     }
 }
 
-pub unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> hiprtcResult {
-    if major.is_null() || minor.is_null() {
-        return INVALID_INPUT;
-    }
-    let version = crate::hip::VERSION;
-    // SAFETY: not null; the caller's pointers are writable.
-    unsafe {
-        *major = version / 10_000_000;
-        *minor = version / 100_000 % 100;
-    }
-    SUCCESS
-}
-
 pub unsafe extern "C" fn hiprtcCreateProgram(
     program: *mut hiprtcProgram,
     source: *const c_char,
@@ -124,7 +100,7 @@ pub unsafe extern "C" fn hiprtcCreateProgram(
 ) -> hiprtcResult {
     // SAFETY: the caller passes C strings.
     let (source, name) = unsafe { (string(source), string(name)) };
-    let Some(source) = source.filter(|_| !program.is_null()) else {
+    let Some(text) = source else {
         return INVALID_INPUT;
     };
     if header_count != 0 {
@@ -132,14 +108,9 @@ pub unsafe extern "C" fn hiprtcCreateProgram(
         return INVALID_INPUT;
     }
     let name = name.filter(|name| !name.is_empty());
-    let handle = programs().insert(Arc::new(Source {
-        name: name.unwrap_or_else(|| "CompileSource".to_string()),
-        source,
-        built: Mutex::default(),
-    }));
-    // SAFETY: not null; the caller's pointer is writable.
-    unsafe { *program = handle };
-    SUCCESS
+    let name = name.unwrap_or_else(|| "CompileSource".to_string());
+    // SAFETY: the caller's pointer, as the C interface asks.
+    unsafe { programs().create(program, Source { name, text }) }
 }
 
 pub unsafe extern "C" fn hiprtcCompileProgram(
@@ -154,98 +125,48 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
     let Some(options) = (unsafe { strings(options, count) }) else {
         return INVALID_INPUT;
     };
-    let (result, built) = compile(&program, options);
-    *crate::sync::lock(&program.built) = built;
+    let (result, built) = compile(&program.source, options);
+    *program.built() = built;
     result
-}
-
-/// Hands what a compilation left to `answer`, if the handle and the caller's pointer are good.
-fn with_built<T>(
-    program: hiprtcProgram,
-    out: *mut T,
-    answer: impl FnOnce(&Built) -> hiprtcResult,
-) -> hiprtcResult {
-    let Some(program) = programs().get(program) else {
-        return INVALID_PROGRAM;
-    };
-    if out.is_null() {
-        return INVALID_INPUT;
-    }
-    let built = crate::sync::lock(&program.built);
-    answer(&built)
-}
-
-/// The log with its zero.
-fn log_bytes(built: &Built) -> usize {
-    match built.log.len() {
-        0 => 0,
-        bytes => bytes + 1,
-    }
 }
 
 pub unsafe extern "C" fn hiprtcGetProgramLogSize(
     program: hiprtcProgram,
     bytes: *mut usize,
 ) -> hiprtcResult {
-    with_built(program, bytes, |built| {
-        // SAFETY: not null; the caller's pointer is writable.
-        unsafe { *bytes = log_bytes(built) };
-        SUCCESS
-    })
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().log_size(program, bytes) }
 }
 
 pub unsafe extern "C" fn hiprtcGetProgramLog(
     program: hiprtcProgram,
     log: *mut c_char,
 ) -> hiprtcResult {
-    with_built(program, log, |built| {
-        let text = built.log.as_bytes();
-        if log_bytes(built) > 0 {
-            // SAFETY: the caller's buffer has the bytes that hiprtcGetProgramLogSize told: the text and a zero.
-            unsafe {
-                std::ptr::copy_nonoverlapping(text.as_ptr(), log.cast(), text.len());
-                *log.add(text.len()) = 0;
-            }
-        }
-        SUCCESS
-    })
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().log(program, log) }
 }
 
 pub unsafe extern "C" fn hiprtcGetCodeSize(
     program: hiprtcProgram,
     bytes: *mut usize,
 ) -> hiprtcResult {
-    with_built(program, bytes, |built| match &built.code {
-        Some(code) => {
-            // SAFETY: not null; the caller's pointer is writable.
-            unsafe { *bytes = code.len() };
-            SUCCESS
-        }
-        None => INVALID_PROGRAM,
-    })
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().code_size(program, bytes) }
 }
 
 pub unsafe extern "C" fn hiprtcGetCode(program: hiprtcProgram, code: *mut c_char) -> hiprtcResult {
-    with_built(program, code, |built| match &built.code {
-        Some(bytes) => {
-            // SAFETY: the caller's buffer has the bytes that hiprtcGetCodeSize told.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), code.cast(), bytes.len()) };
-            SUCCESS
-        }
-        None => INVALID_PROGRAM,
-    })
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().code(program, code) }
 }
 
 pub unsafe extern "C" fn hiprtcDestroyProgram(program: *mut hiprtcProgram) -> hiprtcResult {
-    if program.is_null() {
-        return INVALID_INPUT;
-    }
-    // SAFETY: not null; the caller's pointer is valid.
-    let handle = unsafe { std::mem::replace(&mut *program, std::ptr::null_mut()) };
-    match programs().remove(handle) {
-        Some(_) => SUCCESS,
-        None => INVALID_PROGRAM,
-    }
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().destroy(program) }
+}
+
+pub unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> hiprtcResult {
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { version(crate::hip::VERSION, major, minor) }
 }
 
 #[cfg(test)]

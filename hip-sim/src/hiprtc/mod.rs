@@ -13,34 +13,23 @@ mod translate;
 use crate::arch::Arch;
 use crate::sim::sim;
 use hip_abi::hiprtc::{
-    string, strings, COMPILATION, INVALID_INPUT, INVALID_OPTION, INVALID_PROGRAM, SUCCESS,
+    string, strings, version, Built, Programs, COMPILATION, INVALID_INPUT, INVALID_OPTION,
+    INVALID_PROGRAM, SUCCESS,
 };
-use hip_abi::Registry;
-use std::ffi::{c_char, c_int, c_void};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::ffi::{c_char, c_int};
+use std::sync::OnceLock;
 
-pub use hip_abi::hiprtc::{hiprtcGetErrorString, hiprtcResult};
+pub use hip_abi::hiprtc::{hiprtcGetErrorString, hiprtcProgram, hiprtcResult};
 
-/// Handle of a program.
-#[allow(non_camel_case_types)]
-pub type hiprtcProgram = *mut c_void;
-
-struct Program {
+struct Source {
     name: String,
-    source: String,
+    text: String,
     headers: Vec<(String, String)>,
-    built: Mutex<Built>,
 }
 
-#[derive(Default)]
-struct Built {
-    log: String,
-    code: Option<Vec<u8>>,
-}
-
-fn programs() -> &'static Registry<Program> {
-    static PROGRAMS: OnceLock<Registry<Program>> = OnceLock::new();
-    PROGRAMS.get_or_init(Registry::default)
+fn programs() -> &'static Programs<Source> {
+    static PROGRAMS: OnceLock<Programs<Source>> = OnceLock::new();
+    PROGRAMS.get_or_init(Programs::default)
 }
 
 /// Sorts options into what the host compiler gets, and the architecture; what only concerns AMD's code generator falls
@@ -112,23 +101,20 @@ pub unsafe extern "C" fn hiprtcCreateProgram(
             strings(include_names, header_count),
         )
     };
-    let (Some(source), Some(texts), Some(names), false) = (source, texts, names, program.is_null())
-    else {
+    let (Some(text), Some(texts), Some(names)) = (source, texts, names) else {
         return INVALID_INPUT;
     };
     let name = name
         .filter(|n| !n.is_empty())
         .unwrap_or_else(|| "CompileSource".to_string());
     let headers = names.into_iter().zip(texts).collect();
-    let handle = programs().insert(Arc::new(Program {
+    let source = Source {
         name,
-        source,
+        text,
         headers,
-        built: Mutex::default(),
-    }));
-    // SAFETY: not null; the caller's pointer is writable.
-    unsafe { *program = handle };
-    SUCCESS
+    };
+    // SAFETY: the caller's pointer, as the C interface asks.
+    unsafe { programs().create(program, source) }
 }
 
 #[no_mangle]
@@ -144,7 +130,7 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
     let Some(options) = (unsafe { strings(options, count) }) else {
         return INVALID_INPUT;
     };
-    let mut built = program.built.lock().unwrap_or_else(|e| e.into_inner());
+    let mut built = program.built();
     *built = Built::default();
     let (arch, options) = match parse_options(&options) {
         Ok(parsed) => parsed,
@@ -166,9 +152,9 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
         return COMPILATION;
     };
     let request = compile::Request {
-        name: &program.name,
-        source: &program.source,
-        headers: &program.headers,
+        name: &program.source.name,
+        source: &program.source.text,
+        headers: &program.source.headers,
         arch: &arch,
         options: &options,
         check: sim.config.check,
@@ -185,64 +171,13 @@ pub unsafe extern "C" fn hiprtcCompileProgram(
     }
 }
 
-/// Runs `f` on what a program's compilation left, if the handle and the result pointer are good.
-fn with_built<T>(
-    program: hiprtcProgram,
-    out: *mut T,
-    f: impl FnOnce(&Built) -> hiprtcResult,
-) -> hiprtcResult {
-    let Some(program) = programs().get(program) else {
-        return INVALID_PROGRAM;
-    };
-    if out.is_null() {
-        return INVALID_INPUT;
-    }
-    let built = program.built.lock().unwrap_or_else(|e| e.into_inner());
-    f(&built)
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn hiprtcGetCodeSize(
-    program: hiprtcProgram,
-    size: *mut usize,
-) -> hiprtcResult {
-    with_built(program, size, |built| match &built.code {
-        Some(code) => {
-            // SAFETY: not null; the caller's pointer is writable.
-            unsafe { *size = code.len() };
-            SUCCESS
-        }
-        None => INVALID_PROGRAM,
-    })
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn hiprtcGetCode(program: hiprtcProgram, code: *mut c_char) -> hiprtcResult {
-    with_built(program, code, |built| match &built.code {
-        Some(bytes) => {
-            // SAFETY: the caller's buffer has the size that hiprtcGetCodeSize told.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), code.cast(), bytes.len()) };
-            SUCCESS
-        }
-        None => INVALID_PROGRAM,
-    })
-}
-
 #[no_mangle]
 pub unsafe extern "C" fn hiprtcGetProgramLogSize(
     program: hiprtcProgram,
-    size: *mut usize,
+    bytes: *mut usize,
 ) -> hiprtcResult {
-    with_built(program, size, |built| {
-        let terminated = if built.log.is_empty() {
-            0
-        } else {
-            built.log.len() + 1
-        };
-        // SAFETY: not null; the caller's pointer is writable.
-        unsafe { *size = terminated };
-        SUCCESS
-    })
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().log_size(program, bytes) }
 }
 
 #[no_mangle]
@@ -250,41 +185,33 @@ pub unsafe extern "C" fn hiprtcGetProgramLog(
     program: hiprtcProgram,
     log: *mut c_char,
 ) -> hiprtcResult {
-    with_built(program, log, |built| {
-        if !built.log.is_empty() {
-            // SAFETY: the caller's buffer has the size that hiprtcGetProgramLogSize told: the text and a zero.
-            unsafe {
-                std::ptr::copy_nonoverlapping(built.log.as_ptr(), log.cast(), built.log.len());
-                *log.add(built.log.len()) = 0;
-            }
-        }
-        SUCCESS
-    })
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().log(program, log) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn hiprtcGetCodeSize(
+    program: hiprtcProgram,
+    bytes: *mut usize,
+) -> hiprtcResult {
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().code_size(program, bytes) }
+}
+
+#[no_mangle]
+pub unsafe extern "C" fn hiprtcGetCode(program: hiprtcProgram, code: *mut c_char) -> hiprtcResult {
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().code(program, code) }
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn hiprtcDestroyProgram(program: *mut hiprtcProgram) -> hiprtcResult {
-    if program.is_null() {
-        return INVALID_INPUT;
-    }
-    // SAFETY: not null; the caller's pointer is valid.
-    let handle = unsafe { std::mem::replace(&mut *program, std::ptr::null_mut()) };
-    match programs().remove(handle) {
-        Some(_) => SUCCESS,
-        None => INVALID_PROGRAM,
-    }
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { programs().destroy(program) }
 }
 
 #[no_mangle]
 pub unsafe extern "C" fn hiprtcVersion(major: *mut c_int, minor: *mut c_int) -> hiprtcResult {
-    if major.is_null() || minor.is_null() {
-        return INVALID_INPUT;
-    }
-    let version = sim().config.version;
-    // SAFETY: not null; the caller's pointers are writable.
-    unsafe {
-        *major = version / 10_000_000;
-        *minor = version / 100_000 % 100;
-    }
-    SUCCESS
+    // SAFETY: the caller's pointers, as the C interface asks.
+    unsafe { version(sim().config.version, major, minor) }
 }
