@@ -1,6 +1,6 @@
 //! `kfd copy-test`: copies between host and GPUs, within them, and between all pairs.
 
-use super::Verdict;
+use super::{By, Verdict};
 use crate::cli::bytes;
 use crate::kernels::Kernels;
 use crate::lane::Lane;
@@ -9,7 +9,7 @@ use crate::session::{Card, Choice, Session};
 use crate::Result;
 use candle_kfd::sdma::{Engine, SdmaQueue};
 use candle_kfd::{Kind, Memory};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use gpu_topology::LinkKind;
 use memory_pattern::{Pattern, WORD};
 use serde_json::json;
@@ -52,13 +52,6 @@ pub struct Options {
     /// Only whether copies are right.
     #[arg(long)]
     no_speed: bool,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
-    Kernels,
-    Sdma,
-    Both,
 }
 
 /// Copies on all routes of the GPUs that were asked for.

@@ -1,6 +1,6 @@
 //! `kfd memory-test`: patterns in device memory.
 
-use super::Verdict;
+use super::{By, Verdict};
 use crate::cli::bytes;
 use crate::kernels::Kernels;
 use crate::lane::{pieces, Lane, Wrong};
@@ -8,7 +8,7 @@ use crate::output::{rate, size, Output};
 use crate::session::{Card, Choice, Session};
 use crate::Result;
 use candle_kfd::{Kind, Memory};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use memory_pattern::{Mismatch, Pattern, WORD};
 use serde_json::json;
 use std::time::Instant;
@@ -32,13 +32,6 @@ pub struct Options {
     /// Who writes and looks: kernels on the GPU, or SDMA with the host.
     #[arg(long, value_enum, default_value_t = By::Both)]
     by: By,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum By {
-    Kernels,
-    Sdma,
-    Both,
 }
 
 /// Tests the memory of the GPUs that were asked for, one after the other.

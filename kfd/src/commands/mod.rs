@@ -10,8 +10,17 @@ pub mod soak;
 
 use crate::output::Output;
 use crate::{Error, Result};
+use clap::ValueEnum;
 use serde_json::json;
 use std::time::Instant;
+
+/// Who moves and looks at words, in the tests that leave the choice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum By {
+    Kernels,
+    Sdma,
+    Both,
+}
 
 /// What a test has found so far.
 #[derive(Debug)]
