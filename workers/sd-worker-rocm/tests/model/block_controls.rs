@@ -2,6 +2,7 @@
 //! `make_flux_controls.py` have made them.
 
 use super::common::{go_on, Draw};
+use super::controls::{control, with};
 use super::pipelines::{original, Layers, Tensors, FLUX, FLUX_BLOCK};
 use super::small::Pipelines;
 use candle_core::{DType, Device, Tensor};
@@ -38,18 +39,6 @@ const XLABS: Layers = &[
 
 /// The file of a network's weights.
 const WEIGHTS: &str = "diffusion_pytorch_model.safetensors";
-
-/// A network's folder with the picture that it follows, at this strength.
-fn control(p: &Pipelines, name: &str, picture: &str, strength: f64) -> Control {
-    Control {
-        strength,
-        ..Control::new(p.folder(name), p.picture(picture))
-    }
-}
-
-fn with(controls: Vec<Control>) -> impl Fn(&mut ImageRequest) {
-    move |request| request.controls = controls.clone()
-}
 
 fn refused(pipeline: &mut Pipeline, request: &ImageRequest, control: Control, what: &str) {
     let request = ImageRequest {

@@ -13,14 +13,15 @@ use sd_worker_rocm::weights::{ldm, Weights};
 use std::collections::HashMap;
 
 /// A network's folder with the picture that it follows, at this strength.
-fn control(p: &Pipelines, name: &str, picture: &str, strength: f64) -> Control {
+pub fn control(p: &Pipelines, name: &str, picture: &str, strength: f64) -> Control {
     Control {
         strength,
         ..Control::new(p.folder(name), p.picture(picture))
     }
 }
 
-fn with(controls: Vec<Control>) -> impl Fn(&mut ImageRequest) {
+/// Sets a request's networks.
+pub fn with(controls: Vec<Control>) -> impl Fn(&mut ImageRequest) {
     move |request| request.controls = controls.clone()
 }
 

@@ -23,21 +23,29 @@ fn masked(p: &Pipelines, editing: Editing) -> Init {
     }
 }
 
-#[test]
-fn masks_fillings_and_parts() {
-    let p = Pipelines::of("editing");
+/// Draws each case as the fixture's picture was made, and with something else, which must be another picture.
+fn each_is_expected<const N: usize>(p: &Pipelines, cases: [(&str, Init, Init); N]) {
     let mut pipeline = p.load(&p.folder("edit"), PipelineOptions::default());
     let mut draw = |case: &str, init: Init| {
         let request = ImageRequest {
             init: Some(init),
             ..p.request(case)
         };
-        pipeline
-            .draw(&request, &mut go_on)
-            .unwrap()
-            .images
-            .remove(0)
+        let mut images = pipeline.draw(&request, &mut go_on).unwrap().images;
+        images.remove(0)
     };
+    for (case, init, other) in cases {
+        let expected = p.picture(case);
+        let off = apart(&draw(case, init), &expected);
+        assert!(off <= 1, "{case}: {off}");
+        let off = apart(&draw(case, other), &expected);
+        assert!(off > 3, "{case}: the option hardly matters ({off})");
+    }
+}
+
+#[test]
+fn masks_fillings_and_parts() {
+    let p = Pipelines::of("editing");
     let fill = |fill| Editing {
         fill,
         ..Editing::default()
@@ -70,7 +78,7 @@ fn masks_fillings_and_parts() {
         },
         ..part.clone()
     };
-    for (case, init, other) in [
+    let cases = [
         ("whole", whole.clone(), masked(&p, Editing::default())),
         ("nothing", masked(&p, fill(Fill::Nothing)), whole),
         (
@@ -81,28 +89,14 @@ fn masks_fillings_and_parts() {
         ("soft", ramp(true), ramp(false)),
         ("mixed", ramp(false), ramp(true)),
         ("only_masked", part, wider),
-    ] {
-        let expected = p.picture(case);
-        let off = apart(&draw(case, init), &expected);
-        assert!(off <= 1, "{case}: {off}");
-        let off = apart(&draw(case, other), &expected);
-        assert!(off > 3, "{case}: the option hardly matters ({off})");
-    }
+    ];
+    each_is_expected(&p, cases);
 }
 
 /// The web UI's soft inpainting, and latents that are painted elsewhere than the mask's pixels.
 #[test]
 fn soft_inpainting_is_the_web_uis() {
     let p = Pipelines::of("editing");
-    let mut pipeline = p.load(&p.folder("edit"), PipelineOptions::default());
-    let mut draw = |case: &str, init: Init| {
-        let request = ImageRequest {
-            init: Some(init),
-            ..p.request(case)
-        };
-        let images = pipeline.draw(&request, &mut go_on).unwrap().images;
-        images.into_iter().next().unwrap()
-    };
     let ramp = |settings: &str, fill| Init {
         mask: Some(image::DynamicImage::from(p.picture("ramp")).to_luma8()),
         editing: Editing {
@@ -121,7 +115,7 @@ fn soft_inpainting_is_the_web_uis() {
         latent_mask: Some(rectangle((48, 32), [4, 2, 30, 20])),
         ..masked(&p, Editing::default())
     };
-    for (case, init, other) in [
+    let cases = [
         (
             "soft_inpainting",
             ramp("usual", Fill::Original),
@@ -138,13 +132,8 @@ fn soft_inpainting_is_the_web_uis() {
             ramp(noisy, Fill::Original),
         ),
         ("latent_mask", elsewhere, masked(&p, Editing::default())),
-    ] {
-        let expected = p.picture(case);
-        let off = apart(&draw(case, init), &expected);
-        assert!(off <= 1, "{case}: {off}");
-        let off = apart(&draw(case, other), &expected);
-        assert!(off > 3, "{case}: the option hardly matters ({off})");
-    }
+    ];
+    each_is_expected(&p, cases);
 }
 
 /// Of a part that is cut out, differences say which pixels are put back; around it nothing is touched.

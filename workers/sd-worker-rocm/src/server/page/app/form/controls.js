@@ -3,7 +3,7 @@ import { make } from "../dom.js";
 import { notice } from "../notices.js";
 import { fromBase64 } from "../pictures.js";
 import { makeSlot } from "../slot.js";
-import { makeList } from "./list.js";
+import { makePictureList } from "./list.js";
 import { preprocess, thresholdRows } from "./preprocessing.js";
 
 const share = { kind: "number", min: 0, max: 1, step: 0.05 };
@@ -20,27 +20,16 @@ const ROWS = [
 
 export const makeControls = (context) => {
   const { choices } = context.backend;
-  const list = makeList(context, {
+  return makePictureList(context, {
     param: "controls",
     title: "ControlNet",
     most: choices.limits.controls,
     addLabel: "Add a ControlNet",
+    place: "control",
+    named: (number) => `ControlNet ${number}`,
     fresh: () => ({ model: choices.controls[0] }),
     render: (entry) => render(entry, choices),
   });
-  context.addPlace("control", (blob) => {
-    const free = list.entries().findIndex(({ image }) => !image);
-    if (free < 0) list.append({ model: choices.controls[0], image: blob });
-    else list.change(free, { image: blob });
-    context.openForm();
-    list.refresh();
-    list.details.open = true;
-  });
-  const check = () => {
-    const without = list.entries().findIndex(({ image }) => !image);
-    return without < 0 ? null : `ControlNet ${without + 1} has no picture: choose one, or remove it.`;
-  };
-  return { ...list, check };
 };
 
 const render = (entry, choices) => {

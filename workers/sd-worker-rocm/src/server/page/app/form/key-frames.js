@@ -1,6 +1,6 @@
 // Pictures that are frames of a video, between its ends.
 import { makeSlot } from "../slot.js";
-import { makeList } from "./list.js";
+import { makePictureList } from "./list.js";
 
 // Its number, counted from 0.
 const FRAME = { name: "frame", label: "Frame", kind: "number", min: 1, step: 1, max: (c) => c.limits.frames - 1 };
@@ -10,29 +10,18 @@ export const makeKeyFrames = (context) => {
   const { choices } = backend;
   // The middle, if nothing is said.
   const fresh = () => ({ frame: Math.max(1, Math.round(((request.fields.frames ?? choices.video.frames) - 1) / 2)) });
-  const list = makeList(context, {
+  return makePictureList(context, {
     param: "key_frames",
     title: "Frame",
     heading: "Frames between the ends",
     most: choices.limits.key_frames,
     addLabel: "Add a picture as a frame",
     hint: "Counted from 0: of 25 frames a second, 50 is two seconds in.",
+    place: "key_frame",
+    named: (number) => `Frame ${number} between the ends`,
     fresh,
     render,
   });
-  context.addPlace("key_frame", (blob) => {
-    const free = list.entries().findIndex(({ image }) => !image);
-    if (free < 0) list.append({ ...fresh(), image: blob });
-    else list.change(free, { image: blob });
-    context.openForm();
-    list.refresh();
-    list.details.open = true;
-  });
-  const check = () => {
-    const without = list.entries().findIndex(({ image }) => !image);
-    return without < 0 ? null : `Frame ${without + 1} between the ends has no picture: choose one, or remove it.`;
-  };
-  return { ...list, check };
 };
 
 const render = (entry) => {

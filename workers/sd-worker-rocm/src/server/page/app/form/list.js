@@ -68,3 +68,22 @@ export const makeList = ({ request, backend }, { param, title, heading = title, 
   if (entries().length > 0) details.open = true;
   return { param, node: details, details, error, append, close, entries, change, refresh: show };
 };
+
+// A list whose entries need a picture each: one that is sent to `place` goes to the first entry without, and `check()` says which has none, by `named(number)`.
+export const makePictureList = (context, { place, named, ...options }) => {
+  const list = makeList(context, options);
+  const firstWithout = () => list.entries().findIndex(({ image }) => !image);
+  context.addPlace(place, (blob) => {
+    const free = firstWithout();
+    if (free < 0) list.append({ ...options.fresh(), image: blob });
+    else list.change(free, { image: blob });
+    context.openForm();
+    list.refresh();
+    list.details.open = true;
+  });
+  const check = () => {
+    const without = firstWithout();
+    return without < 0 ? null : `${named(without + 1)} has no picture: choose one, or remove it.`;
+  };
+  return { ...list, check };
+};
