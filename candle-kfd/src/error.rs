@@ -64,13 +64,13 @@ pub enum Error {
         arch: String,
     },
     /// The kernel's description of a GPU makes no sense.
-    #[error("the kernel's description of the GPU cannot be right: {problem}")]
+    #[error("the kernel's description of the GPU cannot be right: {problem}; use HIP's runtime for it, and report what rocm-doctor writes")]
     Topology {
         /// What is wrong.
         problem: String,
     },
     /// Something was not done in time.
-    #[error("{what} did not come within {after:?}")]
+    #[error("{what} did not come within {after:?}; dmesg tells whether the GPU hung or was reset")]
     Timeout {
         /// What was waited for.
         what: &'static str,
@@ -78,7 +78,7 @@ pub enum Error {
         after: Duration,
     },
     /// A queue makes no progress.
-    #[error("GPU {gpu}: a queue makes no progress for {after:?}; {taken} of its {written} packets were taken{}", running(kernel.as_deref()))]
+    #[error("GPU {gpu}: a queue makes no progress for {after:?}; {taken} of its {written} packets were taken{}; give it more time if it has much to do, else end the process and see dmesg", running(kernel.as_deref()))]
     Stalled {
         /// PCI address of the GPU.
         gpu: String,
@@ -92,7 +92,7 @@ pub enum Error {
         after: Duration,
     },
     /// A queue stopped at a packet; nothing more is run from it.
-    #[error("GPU {gpu}: a queue stopped after {packet} packets: {reason}{}", running(kernel.as_deref()))]
+    #[error("GPU {gpu}: a queue stopped after {packet} packets: {reason}{}; it takes nothing more, make a new one", running(kernel.as_deref()))]
     Queue {
         /// PCI address of the GPU.
         gpu: String,
