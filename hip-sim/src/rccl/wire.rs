@@ -14,6 +14,7 @@ use std::collections::HashMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 const MAGIC: &[u8; 8] = b"HIPSIM\x01\0";
@@ -31,9 +32,15 @@ const ANSWER: Duration = Duration::from_secs(10);
 
 type Key = [u8; 16];
 
-/// Communicators whose id this process has made.
-fn hubs() -> MutexGuard<'static, HashMap<Key, Arc<Hub>>> {
-    static HUBS: OnceLock<Mutex<HashMap<Key, Arc<Hub>>>> = OnceLock::new();
+/// A communicator, and the thread that takes in its ranks.
+struct Open {
+    hub: Arc<Hub>,
+    listener: JoinHandle<()>,
+}
+
+/// Communicators whose id this process has made, until all their ranks have joined.
+fn hubs() -> MutexGuard<'static, HashMap<Key, Open>> {
+    static HUBS: OnceLock<Mutex<HashMap<Key, Open>>> = OnceLock::new();
     HUBS.get_or_init(Mutex::default)
         .lock()
         .unwrap_or_else(|e| e.into_inner())
@@ -46,10 +53,11 @@ pub(super) fn unique_id() -> io::Result<ncclUniqueId> {
     let mut key = Key::default();
     std::fs::File::open("/dev/urandom")?.read_exact(&mut key)?;
     let hub = Arc::new(Hub::default());
-    hubs().insert(key, hub.clone());
-    std::thread::Builder::new()
+    let own = hub.clone();
+    let listener = std::thread::Builder::new()
         .name("hip-sim-rccl".into())
-        .spawn(move || listen(&listener, &hub, &key))?;
+        .spawn(move || listen(&listener, &own, &key))?;
+    hubs().insert(key, Open { hub, listener });
     let mut internal = [0; UNIQUE_ID_BYTES];
     internal[..KEY_AT].copy_from_slice(MAGIC);
     internal[KEY_AT..ADDRESS_AT].copy_from_slice(&key);
@@ -86,7 +94,7 @@ impl Link {
             let message = "ncclCommInitRank: the id is not one that ncclGetUniqueId made";
             return Err(Error::finding(Failure::InvalidArgument, message));
         };
-        let here = hubs().get(&key).cloned();
+        let here = hubs().get(&key).map(|open| open.hub.clone());
         if let Some(hub) = here {
             if hub.join(rank, size, Place::Here(device))? {
                 close(&key, address);
@@ -210,10 +218,14 @@ fn listen(listener: &TcpListener, hub: &Arc<Hub>, key: &Key) {
     }
 }
 
-/// Lets nobody in any more: wakes [`listen`].
+/// Lets nobody in any more: wakes [`listen`], and waits until nothing listens.
 fn close(key: &Key, address: SocketAddr) {
-    hubs().remove(key);
-    let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
+    let Some(Open { listener, .. }) = hubs().remove(key) else {
+        return;
+    };
+    if TcpStream::connect_timeout(&address, Duration::from_secs(1)).is_ok() {
+        let _ = listener.join();
+    }
 }
 
 /// Does what a rank of another process asks for.
