@@ -216,10 +216,12 @@ class Messages(OnStage):
         self.until_focus(".versions button")
         self.reload()
         self.until_equal(self.answers, ["You said: One", "You said: Two"])
-        # Another answer to the same.
+        # Another answer to the same; what is drawn anew meanwhile keeps the focus.
+        self.js("document.querySelector('.user [data-action=copy]').focus()")
         self.act("retry")
         self.until_equal(lambda: self.texts(".versions"), ["1/2", "2/2"])
         self.settle()
+        self.until_focus(".user [data-action=copy]")
         self.assertEqual(len(self.stage.requests[-1]["messages"]), 3)
         # An answer that a person has written.
         self.js("[...document.querySelectorAll('.assistant [data-action=edit]')].at(-1).click()")

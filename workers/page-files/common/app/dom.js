@@ -19,6 +19,27 @@ export const make = (name, attributes = {}, ...children) => {
 export const present = (children) =>
   children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
 
+const labelOf = (node) => node.getAttribute("aria-label") ?? node.textContent.trim();
+
+// Replaces what is in a box. Equal content stays as it is; else what has the focus in it (in a row with a `data-id`, if
+// there are rows) hands it to what has its label now, or its place.
+export const renew = (box, nodes) => {
+  const old = [...box.childNodes];
+  if (old.length === nodes.length && nodes.every((node, index) => node.isEqualNode(old[index]))) return;
+  const focused = box.contains(document.activeElement) ? document.activeElement : null;
+  const id = focused?.closest("[data-id]")?.dataset.id;
+  const choices = () => {
+    const row = [...box.querySelectorAll("[data-id]")].find((each) => each.dataset.id === id) ?? box;
+    return [...row.querySelectorAll("a, button, input, select, summary, textarea")];
+  };
+  const place = focused && choices().indexOf(focused);
+  const label = focused && labelOf(focused);
+  box.replaceChildren(...nodes);
+  if (!focused) return;
+  const now = choices();
+  (now.find((node) => labelOf(node) === label) ?? now[place])?.focus({ preventScroll: true });
+};
+
 // A name that no other record has.
 export const newId = () => {
   const bytes = crypto.getRandomValues(new Uint8Array(12));

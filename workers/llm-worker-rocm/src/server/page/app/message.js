@@ -1,7 +1,7 @@
 // One message of a chat, with what can be done with it.
 import { shown } from "./attachments.js";
 import { callView } from "./calls.js";
-import { copyText, count, make, present } from "./dom.js";
+import { copyText, count, make, present, renew } from "./dom.js";
 import { Editor } from "./editor.js";
 import { fieldOf } from "./fields.js";
 import { icon, iconButton } from "./icons.js";
@@ -178,7 +178,7 @@ export class MessageView {
 
   #showFoot() {
     const { isRunning } = this.#state;
-    this.foot.replaceChildren(...present(isRunning ? [] : [this.#versions(), this.#buttons(), this.#end(), this.#figures()]));
+    renew(this.foot, present(isRunning ? [] : [this.#versions(), this.#buttons(), this.#end(), this.#figures()]));
   }
 
   #versions() {
@@ -195,8 +195,7 @@ export class MessageView {
   }
 
   #buttons() {
-    const message = this.#message;
-    const { role, content, calls, state } = message;
+    const { role, content, calls, state } = this.#message;
     const isAnswer = role === "assistant";
     const canContinue = isAnswer && content && !calls && ["stopped", "length", "failed", "running"].includes(state);
     const button = (name, action, label, run) => iconButton(name, label, run, { "data-action": action });
@@ -205,14 +204,14 @@ export class MessageView {
       { class: "actions" },
       canContinue && this.#state.isLast && make(
         "button",
-        { type: "button", class: "quiet small", "data-action": "continue", onclick: () => this.actions.goOn(message) },
+        { type: "button", class: "quiet small", "data-action": "continue", onclick: () => this.actions.goOn(this.#message) },
         icon("forward"),
         "Continue",
       ),
-      content && button("copy", "copy", "Copy", (event) => copy(content, event.currentTarget)),
+      content && button("copy", "copy", "Copy", (event) => copy(this.#message.content, event.currentTarget)),
       !calls && role !== "tool" && button("edit", "edit", "Edit", () => this.edit()),
-      isAnswer && button("retry", "retry", "Answer again", () => this.actions.retry(message)),
-      button("trash", "delete", "Delete from here on", () => this.actions.remove(message)),
+      isAnswer && button("retry", "retry", "Answer again", () => this.actions.retry(this.#message)),
+      button("trash", "delete", "Delete from here on", () => this.actions.remove(this.#message)),
     );
   }
 

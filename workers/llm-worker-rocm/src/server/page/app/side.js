@@ -1,5 +1,5 @@
 // The list of chats: search, rename, export, delete, and the arrow keys.
-import { $, debounced, make } from "./dom.js";
+import { $, debounced, make, renew } from "./dom.js";
 import { icon, iconButton } from "./icons.js";
 
 const DAY_MS = 24 * 60 * 60 * 1000;
@@ -88,14 +88,12 @@ export class Side {
 
   #render() {
     if ($("chats").querySelector("input")) return;
-    const focused = document.activeElement?.closest("#chats li")?.dataset.id;
     const groups = Map.groupBy(this.#found(), ({ updated }) => age(updated, Date.now()));
     const nodes = [...groups].map(([name, list]) =>
       make("section", {}, make("h2", {}, name), make("ul", {}, list.map((each) => this.#item(each)))));
     const isSearch = $("search").value.trim() !== "";
     const nothing = make("p", { class: "hint" }, isSearch ? "Nothing found." : "Chats are kept in this browser.");
-    $("chats").replaceChildren(...(nodes.length ? nodes : [nothing]));
-    if (focused) this.#find(focused)?.querySelector("a").focus({ preventScroll: true });
+    renew($("chats"), nodes.length ? nodes : [nothing]);
   }
 
   #find(id) {

@@ -1,5 +1,5 @@
 // The pane of the history: what was asked for, to be searched, pinned and used again.
-import { copyText, make } from "./dom.js";
+import { copyText, make, renew } from "./dom.js";
 import { keptOf } from "./kept.js";
 import { notice } from "./notices.js";
 import { matches } from "./search.js";
@@ -143,15 +143,8 @@ export const mount = async (element, context) => {
       matches(search.value, [fields.prompt, fields.negative_prompt, fields.model]),
     );
     count.textContent = `${found.length} ${found.length === 1 ? "request" : "requests"}`;
-    list.replaceChildren(...found.slice(0, most).map(row));
-    if (!found.length)
-      list.replaceChildren(
-        make(
-          "li",
-          { class: "hint" },
-          search.value ? "No request has these words." : "Requests that you send are listed here.",
-        ),
-      );
+    const nothing = search.value ? "No request has these words." : "Requests that you send are listed here.";
+    renew(list, found.length ? found.slice(0, most).map(row) : [make("li", { class: "hint" }, nothing)]);
     more.hidden = found.length <= most;
   };
 
