@@ -14,7 +14,8 @@
 //! | `memory`, `staging`, `across` | memory by address; copies by way of pinned memory |
 //!
 //! Environment: `HIP_VISIBLE_DEVICES` and `ROCR_VISIBLE_DEVICES` choose GPUs by index, `CANDLE_KFD_DISPLAY=1` allows one
-//! that drives a display, `CANDLE_KFD_TIMEOUT` is how many seconds a GPU may take for what was enqueued.
+//! that drives a display, `CANDLE_KFD_YES=1` leaves the warning out, `CANDLE_KFD_TIMEOUT` is how many seconds a GPU may
+//! take for what was enqueued.
 
 mod across;
 mod clock;

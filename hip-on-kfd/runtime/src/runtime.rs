@@ -7,13 +7,17 @@ use crate::memory::{Block, Memories};
 use crate::module::{Function, Module};
 use crate::stream::Stream;
 use crate::visible::visible;
-use candle_kfd::{Displays, Kfd};
+use candle_kfd::{Displays, Error, Kfd};
 use hip_abi::error::{HipError, HipResult};
 use hip_abi::Registry;
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// Set to 1, lets GPUs be used that drive a display.
 const DISPLAY: &str = "CANDLE_KFD_DISPLAY";
+/// Set to 1, leaves the warning out.
+const YES: &str = "CANDLE_KFD_YES";
+/// Said before the first packet.
+const WARNING: &str = "this program writes packets of its own to the GPU, without ROCm; a wrong one can hang it, and the desktop on it. Save your work, or stop here (Ctrl-C). CANDLE_KFD_YES=1 leaves this out";
 
 /// The process's GPUs and objects. Lives as long as the process.
 pub struct Runtime {
@@ -50,9 +54,10 @@ pub fn start_with(kfd: &Arc<Kfd>) -> bool {
 }
 
 fn start(kfd: &Arc<Kfd>) -> HipResult<Runtime> {
-    let displays = match std::env::var_os(DISPLAY) {
-        Some(value) if value == "1" => Displays::Allow,
-        _ => Displays::Refuse,
+    let is_set = |variable| std::env::var_os(variable).is_some_and(|value| value == "1");
+    let displays = match is_set(DISPLAY) {
+        true => Displays::Allow,
+        false => Displays::Refuse,
     };
     let mut devices = Vec::new();
     for index in visible(kfd.nodes().len(), |name| std::env::var(name).ok()) {
@@ -60,12 +65,21 @@ fn start(kfd: &Arc<Kfd>) -> HipResult<Runtime> {
         match gpu.and_then(|gpu| Device::new(devices.len(), gpu)) {
             Ok(device) => devices.push(device),
             // The others serve all the same.
-            Err(error) => eprintln!("hip-on-kfd: GPU {index} is left out: {error}"),
+            Err(error) => {
+                let how = match error {
+                    Error::Display { .. } => format!(" ({DISPLAY}=1)"),
+                    _ => String::new(),
+                };
+                eprintln!("hip-on-kfd: GPU {index} is left out: {error}{how}");
+            }
         }
     }
     if devices.is_empty() {
         eprintln!("hip-on-kfd: the kernel driver has no GPU for this process");
         return Err(HipError::NoDevice);
+    }
+    if !is_set(YES) {
+        eprintln!("hip-on-kfd: {WARNING}");
     }
     Ok(Runtime {
         devices,
