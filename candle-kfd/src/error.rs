@@ -2,6 +2,7 @@
 
 use crate::driver::Errno;
 use crate::fault::Fault;
+use crate::generation::PAGE;
 use crate::memory::Kind;
 use crate::uapi::{AcquireVm, Request};
 use std::time::Duration;
@@ -20,6 +21,37 @@ pub enum Error {
         ioctl: &'static str,
         /// Why.
         errno: Errno,
+    },
+    /// The system has no such driver.
+    #[error("AMD's compute driver is Linux' own, and this is {system}: run this program on Linux, or use HIP's runtime")]
+    System {
+        /// What it is.
+        system: &'static str,
+    },
+    /// The host's pages are larger than those of the GPUs.
+    #[error("the kernel has pages of {bytes} bytes, and without ROCm's libraries only {PAGE} work: use a kernel with such pages, or HIP's runtime")]
+    Pages {
+        /// How large they are.
+        bytes: usize,
+    },
+    /// The process is a copy of the one that opened the driver.
+    #[error("this process was forked from one that had opened the driver, and the GPU is that one's: open the driver after the fork, or start another program")]
+    Forked,
+    /// The driver has GPUs that nothing describes.
+    #[error("the driver has {gpus} GPUs for this process, and /sys/class/kfd describes none: start the container with the host's /sys (docker has it by default, read-only)")]
+    Undescribed {
+        /// How many.
+        gpus: u32,
+    },
+    /// A copy engine that the GPU does not have.
+    #[error("GPU {gpu} has no copy engine {engine}: {}", engines_text(*engines))]
+    NoEngine {
+        /// PCI address of the GPU.
+        gpu: String,
+        /// Which was asked for, from 0; that for xGMI, if none was named.
+        engine: String,
+        /// How many it has.
+        engines: u32,
     },
     /// A device file cannot be opened.
     #[error("{path} cannot be opened: {errno}{}", open_hint(*errno))]
@@ -270,6 +302,15 @@ pub enum Error {
     /// Things of two drivers were put together.
     #[error("memory, events and GPUs of different drivers do not work together")]
     Foreign,
+}
+
+/// Which copy engines there are.
+fn engines_text(engines: u32) -> String {
+    match engines {
+        0 => "it has none of this kind".to_string(),
+        1 => "it has engine 0 alone".to_string(),
+        count => format!("its engines are 0 to {}", count - 1),
+    }
 }
 
 /// How much is free; begins with a separator.

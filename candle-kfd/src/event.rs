@@ -23,30 +23,41 @@ const LONGEST_WAIT: Duration = Duration::from_secs(1);
 /// The same where the kernel does not wake for faults.
 const LONGEST_BLIND_WAIT: Duration = Duration::from_millis(50);
 
-/// The events of a process that tell of faults, and the page on which GPUs leave the numbers of events.
+/// The events of a process that tell of faults.
 #[derive(Debug)]
 pub(crate) struct FaultEvents {
     shared: Arc<Shared>,
     memory: u32,
     hardware: u32,
-    page: Block,
 }
 
 impl FaultEvents {
-    /// Makes the page and both events. The driver takes the page with the first event of a process.
+    /// Makes both events, and the page on which GPUs leave the numbers of events, unless an attempt that failed has: the
+    /// driver takes one with the first event of a process, and no other after it.
     pub fn new(gpu: &Gpu) -> Result<Self> {
-        let kfd = gpu.kfd();
-        let mut page = Block::new(
-            &kfd.shared,
-            &kfd.space,
-            gpu.node().gpu_id,
-            gpu.render()?,
-            SIGNAL_EVENT_LIMIT as usize * SLOT_BYTES,
-            Kind::Uncached.flags(),
-        )?;
-        let memory = create(&kfd.shared, event_type::MEMORY, page.handle())?.event_id;
-        // The driver has it now, and gives it back when the process ends.
-        page.keep();
+        let (kfd, gpu_id) = (gpu.kfd(), gpu.node().gpu_id);
+        let memory = match kfd.page.get() {
+            Some(page) => {
+                page.map_to(&[gpu_id])?;
+                create(&kfd.shared, event_type::MEMORY, 0)?.event_id
+            }
+            None => {
+                let mut page = Block::new(
+                    &kfd.shared,
+                    &kfd.space,
+                    gpu_id,
+                    gpu.render()?,
+                    SIGNAL_EVENT_LIMIT as usize * SLOT_BYTES,
+                    Kind::Uncached.flags(),
+                )?;
+                let made = create(&kfd.shared, event_type::MEMORY, page.handle())?;
+                // The driver has it now, and gives it back when the process ends.
+                page.keep();
+                // Nobody else sets it while a GPU is opened.
+                let _ = kfd.page.set(page);
+                made.event_id
+            }
+        };
         let hardware = match create(&kfd.shared, event_type::HW_EXCEPTION, 0) {
             Ok(hardware) => hardware.event_id,
             Err(error) => {
@@ -58,13 +69,7 @@ impl FaultEvents {
             shared: kfd.shared.clone(),
             memory,
             hardware,
-            page,
         })
-    }
-
-    /// Lets another GPU leave numbers on the page.
-    pub fn map_to(&self, gpu_id: u32) -> Result<()> {
-        self.page.map_to(&[gpu_id])
     }
 }
 
@@ -128,10 +133,8 @@ impl Event {
     pub fn new(gpu: &Arc<Gpu>) -> Result<Event> {
         gpu.usable()?;
         let kfd = gpu.kfd();
-        let page = match kfd.faults.get() {
-            Some(faults) => &faults.page,
-            None => return Err(Error::Foreign),
-        };
+        // Opening a GPU has made it.
+        let page = kfd.page.get().ok_or(Error::Foreign)?;
         let made = create(&kfd.shared, event_type::SIGNAL, 0)?;
         let slot = made.event_slot_index as usize * SLOT_BYTES;
         if slot >= page.bytes() {
@@ -172,6 +175,7 @@ impl Event {
             event_id: self.id,
             pad: 0,
         };
+        self.gpu.kfd().shared.own_process()?;
         // SAFETY: the request holds no addresses.
         unsafe { self.gpu.kfd().driver().request(&mut request) }
     }
@@ -185,6 +189,7 @@ impl Event {
             event_id: self.id,
             pad: 0,
         };
+        self.gpu.kfd().shared.own_process()?;
         // SAFETY: the request holds no addresses.
         unsafe { self.gpu.kfd().driver().request(&mut request) }
     }
@@ -299,6 +304,7 @@ impl Kfd {
 
     /// Whether the GPUs of the events have had no fault, or all if there are no events.
     fn all_usable(&self, events: &[&Event]) -> Result<()> {
+        self.shared.own_process()?;
         if events.is_empty() {
             return (self.devices.iter().zip(self.nodes()))
                 .try_for_each(|(device, node)| device.usable(node));

@@ -6,10 +6,11 @@ use crate::fault::Fault;
 use crate::generation::{Generation, DOORBELL_BYTES, PAGE};
 use crate::kfd::{Apertures, Kfd};
 use crate::memory::Reservation;
+use crate::system;
 use crate::uapi::{AcquireVm, GetAvailableMemory, GetClockCounters};
 use crate::{Error, Result};
 use gpu_topology::{displays, Node};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs::File;
 use std::sync::atomic::{fence, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -32,7 +33,7 @@ pub enum Displays {
 #[derive(Debug)]
 pub(crate) struct Device {
     pub apertures: Apertures,
-    pub render: OnceLock<OwnedFd>,
+    pub render: OnceLock<File>,
     doorbells: Mutex<Option<Doorbells>>,
     pub lost: OnceLock<Fault>,
 }
@@ -115,9 +116,9 @@ impl Gpu {
                     errno,
                 })?;
             let mut request = AcquireVm {
-                drm_fd: u32::try_from(render.as_raw_fd()).map_err(|_| Error::Open {
+                drm_fd: system::descriptor(&render).map_err(|errno| Error::Open {
                     path: format!("/dev/dri/renderD{minor}"),
-                    errno: Errno(libc::EBADF),
+                    errno,
                 })?,
                 gpu_id: node.gpu_id,
             };
@@ -159,7 +160,7 @@ impl Gpu {
         &self.kfd.devices[self.index]
     }
 
-    pub(crate) fn render(&self) -> Result<&OwnedFd> {
+    pub(crate) fn render(&self) -> Result<&File> {
         self.device().render.get().ok_or_else(|| Error::Open {
             path: format!("/dev/dri/renderD{}", self.node().render_minor),
             errno: Errno(libc::EBADF),
@@ -176,6 +177,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::TooOld`] if the driver cannot tell, [`Error::Ioctl`] if it does not.
     pub fn free_bytes(&self) -> Result<u64> {
+        self.kfd.shared.own_process()?;
         if self.kfd.version() < TELLS_FREE_MEMORY {
             return Err(Error::TooOld {
                 what: "how much memory is free",
@@ -197,6 +199,7 @@ impl Gpu {
     /// # Errors
     /// [`Error::Ioctl`] if the driver refuses.
     pub fn clocks(&self) -> Result<Clocks> {
+        self.kfd.shared.own_process()?;
         let mut request = GetClockCounters {
             gpu_id: self.node().gpu_id,
             ..GetClockCounters::default()
@@ -262,8 +265,9 @@ impl Gpu {
     /// Whether no fault is known, without asking the driver.
     ///
     /// # Errors
-    /// [`Error::Lost`] with the fault.
+    /// [`Error::Lost`] with the fault, [`Error::Forked`] in a process that was forked from the one that opened the GPU.
     pub fn usable(&self) -> Result<()> {
+        self.kfd.shared.own_process()?;
         self.device().usable(self.node())
     }
 }
@@ -277,8 +281,11 @@ pub struct Doorbell {
 
 impl Doorbell {
     /// Announces packets, by what the queue's kind says: the index of the last one, or the bytes written so far. What was
-    /// written before is seen by the GPU before.
+    /// written before is seen by the GPU before. In a forked process nothing happens: the doorbells are the parent's.
     pub fn ring(&self, value: u64) {
+        if self.gpu.kfd.shared.own_process().is_err() {
+            return;
+        }
         fence(Ordering::SeqCst);
         // SAFETY: the page of doorbells is mapped for as long as the driver, which the GPU holds; the address is in it and
         // aligned.

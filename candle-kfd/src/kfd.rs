@@ -1,10 +1,12 @@
 //! The driver, opened: its version, its GPUs, and what all of them share.
 
-use crate::driver::{Driver, Errno, Kernel};
+use crate::driver::{Driver, Errno};
 use crate::event::FaultEvents;
 use crate::fault::Regions;
+use crate::generation::PAGE;
 use crate::gpu::{Device, Displays, Gpu};
-use crate::memory::AddressSpace;
+use crate::memory::{AddressSpace, Block};
+use crate::system;
 use crate::uapi::{DeviceApertures, GetProcessAperturesNew, GetVersion, RuntimeEnable};
 use crate::uapi::{Request, RUNTIME_ENABLE_MODE_ENABLE};
 use crate::{Error, Result};
@@ -31,6 +33,8 @@ pub struct Kfd {
     pub(crate) devices: Vec<Device>,
     pub(crate) space: AddressSpace,
     pub(crate) faults: OnceLock<FaultEvents>,
+    /// Where GPUs leave the numbers of events.
+    pub(crate) page: OnceLock<Block>,
     /// Held while a GPU is opened.
     opening: Mutex<()>,
 }
@@ -41,6 +45,8 @@ pub(crate) struct Shared {
     pub driver: Arc<dyn Driver>,
     pub regions: Regions,
     pub failed_releases: AtomicU64,
+    /// In which process this is: see [`system::forks`].
+    forks: u64,
 }
 
 /// The ranges of addresses of a GPU that mean something, each with its last address.
@@ -58,16 +64,21 @@ impl Kfd {
     /// The kernel's driver. It is opened once; a process has one.
     ///
     /// # Errors
-    /// [`Error::Open`] if there is none or this user may not use it, [`Error::Version`] if it is too old.
+    /// [`Error::System`] on another system than Linux, [`Error::Open`] if there is none or this user may not use it, those
+    /// of [`with`](Self::with).
     pub fn open() -> Result<Arc<Kfd>> {
         static OPENED: Mutex<Option<Arc<Kfd>>> = Mutex::new(None);
         let mut opened = OPENED
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(kfd) = &*opened {
-            return Ok(kfd.clone());
+            if kfd.shared.own_process().is_ok() {
+                return Ok(kfd.clone());
+            }
         }
-        let kfd = Self::with(Arc::new(Kernel::open()?))?;
+        // A parent's, of which a forked process can do nothing: not even give back.
+        std::mem::forget(opened.take());
+        let kfd = Self::with(system::driver()?)?;
         *opened = Some(kfd.clone());
         Ok(kfd)
     }
@@ -75,8 +86,10 @@ impl Kfd {
     /// Another driver. For the kernel's, [`open`](Self::open) makes sure that there is one only.
     ///
     /// # Errors
-    /// [`Error::Version`] if it is too old, [`Error::Topology`] if what it tells makes no sense.
+    /// [`Error::Version`] if it is too old, [`Error::Pages`] if the host's pages are too large, [`Error::Undescribed`] and
+    /// [`Error::Topology`] if what the kernel tells of GPUs is missing or makes no sense.
     pub fn with(driver: Arc<dyn Driver>) -> Result<Arc<Kfd>> {
+        check_pages(system::page_bytes())?;
         let mut version = GetVersion::default();
         // SAFETY: the request holds no addresses.
         unsafe { driver.request(&mut version) }?;
@@ -95,12 +108,14 @@ impl Kfd {
                 driver,
                 regions: Regions::default(),
                 failed_releases: AtomicU64::new(0),
+                forks: system::forks(),
             }),
             version,
             devices: apertures.into_iter().map(Device::new).collect(),
             nodes,
             space,
             faults: OnceLock::new(),
+            page: OnceLock::new(),
             opening: Mutex::new(()),
         }))
     }
@@ -136,14 +151,15 @@ impl Kfd {
             .opening
             .lock()
             .unwrap_or_else(|poisoned| poisoned.into_inner());
+        self.shared.own_process()?;
         let gpu = Gpu::open(self, index, displays)?;
         if self.faults.get().is_none() {
             self.enable_runtime()?;
             let faults = FaultEvents::new(&gpu)?;
             // Nobody else sets it while the lock is held.
             let _ = self.faults.set(faults);
-        } else if let Some(faults) = self.faults.get() {
-            faults.map_to(gpu.node().gpu_id)?;
+        } else if let Some(page) = self.page.get() {
+            page.map_to(&[gpu.node().gpu_id])?;
         }
         Ok(gpu)
     }
@@ -170,11 +186,32 @@ impl Kfd {
     }
 }
 
+/// Memory of GPUs is handed out in their pages, which the host has to be able to map one by one.
+fn check_pages(bytes: usize) -> Result<()> {
+    match bytes {
+        PAGE => Ok(()),
+        bytes => Err(Error::Pages { bytes }),
+    }
+}
+
 impl Shared {
+    /// Whether this is the process that opened the driver, and not one that was forked from it: the driver answers none
+    /// but the former, and what a child writes to their common memory would be the parent's packets.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] if it is not.
+    pub fn own_process(&self) -> Result<()> {
+        match system::forks() == self.forks {
+            true => Ok(()),
+            false => Err(Error::Forked),
+        }
+    }
+
     /// Makes a request at the end of something's life, when nobody is there to hear of a failure.
     pub fn release<R: Request>(&self, mut request: R) -> bool {
-        // SAFETY: releases hold a handle, or point to numbers of GPUs that live in the caller.
-        let released = unsafe { self.driver.request(&mut request) }.is_ok();
+        let released = self.own_process().is_ok()
+            // SAFETY: releases hold a handle, or point to numbers of GPUs that live in the caller.
+            && unsafe { self.driver.request(&mut request) }.is_ok();
         if !released {
             self.failed_releases.fetch_add(1, Ordering::Relaxed);
         }
@@ -195,6 +232,9 @@ fn apertures(driver: &dyn Driver, nodes: &[Node]) -> Result<Vec<Apertures>> {
         // SAFETY: the array has room for so many, and lives for as long as the request.
         unsafe { driver.request(&mut request) }?;
     }
+    if nodes.is_empty() && count > 0 {
+        return Err(Error::Undescribed { gpus: count });
+    }
     (nodes.iter())
         .map(|node| {
             let own = found.iter().find(|own| own.gpu_id == node.gpu_id);
@@ -211,4 +251,19 @@ fn apertures(driver: &dyn Driver, nodes: &[Node]) -> Result<Vec<Apertures>> {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_pages_than_those_of_gpus_are_refused() {
+        assert_eq!(check_pages(4096), Ok(()));
+        for bytes in [0, 16 << 10, 64 << 10] {
+            let refused = check_pages(bytes).unwrap_err();
+            assert_eq!(refused, Error::Pages { bytes });
+            assert!(refused.to_string().contains(&bytes.to_string()));
+        }
+    }
 }

@@ -234,7 +234,8 @@ fn memory(gpu: &Arc<Gpu>, signals: usize) -> Result<Arc<Memory>> {
 impl Drop for Signal {
     fn drop(&mut self) {
         // A command processor that is late finds no event to set.
-        if self.event.is_some() {
+        let is_ours = self.gpu().kfd().shared.own_process().is_ok();
+        if is_ours && self.event.is_some() {
             self.long(field::MAILBOX).store(0, Ordering::Relaxed);
             fence(Ordering::Release);
         }

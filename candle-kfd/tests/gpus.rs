@@ -1,8 +1,8 @@
 //! The driver and GPUs, opened: what is refused, and what is said about it.
 
-use candle_kfd::driver::Errno;
+use candle_kfd::driver::{Driver, Errno};
 use candle_kfd::mock::{Mock, Setup, OPEN_RENDER};
-use candle_kfd::{Displays, Error, Kfd};
+use candle_kfd::{Displays, Error, Event, Kfd};
 use std::sync::Arc;
 
 fn kfd(setup: Setup) -> (Arc<Mock>, Arc<Kfd>) {
@@ -145,10 +145,12 @@ fn each_refusal_while_opening_is_named_and_harmless() {
                 errno: Errno(libc::EIO)
             }
         );
+        // The driver keeps the page that came with the first event.
         if nth == 0 {
             assert!(mock.left().is_nothing(), "{request}: {:?}", mock.left());
-            kfd.gpu(0, Displays::Refuse).unwrap();
         }
+        let gpu = kfd.gpu(0, Displays::Refuse).unwrap();
+        Event::new(&gpu).unwrap();
     }
     let (mock, kfd) = kfd(Setup::of(&["gfx1100"]));
     mock.fail(OPEN_RENDER, 0, libc::EACCES);
@@ -166,4 +168,13 @@ fn each_refusal_while_opening_is_named_and_harmless() {
     mock.fail("AMDKFD_IOC_GET_CLOCK_COUNTERS", 0, libc::EINVAL);
     let gpu = kfd.gpu(0, Displays::Refuse).unwrap();
     assert!(gpu.clocks().is_err() && gpu.clocks().is_ok());
+}
+
+#[test]
+fn gpus_that_nothing_describes_are_missed() {
+    let mock = Mock::new(&["gfx1100", "gfx942"]);
+    std::fs::remove_dir_all(mock.root().join("sys/class/kfd")).unwrap();
+    let missed = Kfd::with(mock).unwrap_err();
+    assert_eq!(missed, Error::Undescribed { gpus: 2 });
+    assert!(missed.to_string().contains("/sys"), "{missed}");
 }

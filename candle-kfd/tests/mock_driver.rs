@@ -6,7 +6,8 @@ use candle_kfd::driver::{Driver, Errno, MappedFile};
 use candle_kfd::mock::{GpuSetup, Mock, Setup, REQUESTS};
 use candle_kfd::uapi::*;
 use raw::{ask, Opened, Reserved, KEEP};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 #[test]
@@ -168,7 +169,7 @@ fn render_nodes_are_one_of_each_gpu() {
     let mock = Mock::new(&["gfx1100", "gfx1201"]);
     let [one, two] = [0, 1].map(|index| Opened::new(&mock, index));
     assert_eq!(mock.open_render(130).unwrap_err(), Errno(libc::ENOENT));
-    let acquire = |file: &OwnedFd, gpu_id| {
+    let acquire = |file: &File, gpu_id| {
         ask(
             &mock,
             AcquireVm {

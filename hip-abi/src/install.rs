@@ -64,8 +64,20 @@ pub fn link(library: &Path, root: &Path, names: &[&str]) -> io::Result<()> {
             Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
             _ => {}
         }
-        std::os::unix::fs::symlink(&library, &temporary)?;
+        symlink(&library, &temporary)?;
         std::fs::rename(&temporary, &link)?;
     }
     Ok(())
+}
+
+#[cfg(unix)]
+use std::os::unix::fs::symlink;
+
+/// Where libraries have other names, nobody looks for these.
+#[cfg(not(unix))]
+fn symlink(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::Error::new(
+        io::ErrorKind::Unsupported,
+        "a folder of ROCm's libraries is made on Linux only",
+    ))
 }

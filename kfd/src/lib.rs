@@ -21,6 +21,7 @@ mod lane;
 mod output;
 mod random;
 mod session;
+#[cfg(target_os = "linux")]
 mod stand_in;
 
 use error::{Error, Result};

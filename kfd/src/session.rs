@@ -5,18 +5,13 @@ use crate::interrupt::Interrupt;
 use crate::kernels::Kernels;
 use crate::lane::Lane;
 use crate::output::Output;
-use crate::{stand_in, Error, Result};
-use candle_kfd::driver::Driver;
-use candle_kfd::mock::{Mock, Setup};
+use crate::{Error, Result};
 use candle_kfd::{Displays, Gpu, Kfd};
 use serde_json::json;
 use std::cell::OnceCell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Which byte of a copy --mock-wrong spoils.
-const MOCK_WRONG_AT: u64 = 1234;
 
 /// What the command line says for all commands.
 #[derive(Clone, Debug)]
@@ -64,15 +59,7 @@ impl Choice {
         if self.common.mock.is_empty() {
             return Ok(Kfd::open()?);
         }
-        let archs: Vec<&str> = self.common.mock.iter().map(String::as_str).collect();
-        let mock = Mock::try_with(Setup::of(&archs)).map_err(|error| {
-            Error::Usage(format!("--mock {}: {error}", self.common.mock.join(",")))
-        })?;
-        stand_in::register(&mock);
-        if let Some(nth) = self.common.mock_wrong {
-            mock.spoil_copy(nth, MOCK_WRONG_AT);
-        }
-        Ok(Kfd::with(mock)?)
+        mock(&self.common)
     }
 
     /// Whether GPUs that drive a display are used, too.
@@ -167,5 +154,28 @@ impl Card {
     }
 }
 
-/// Makes sure that the mock stands in for a driver.
-const _: fn(Arc<Mock>) -> Arc<dyn Driver> = |mock| mock;
+/// GPUs in this process.
+#[cfg(target_os = "linux")]
+fn mock(common: &Common) -> Result<Arc<Kfd>> {
+    use candle_kfd::mock::{Mock, Setup};
+    /// Which byte of a copy --mock-wrong spoils.
+    const WRONG_AT: u64 = 1234;
+    let archs: Vec<&str> = common.mock.iter().map(String::as_str).collect();
+    let setup = Setup::of(&archs).each(|gpu| gpu.display = common.mock_display);
+    let mock = Mock::try_with(setup)
+        .map_err(|error| Error::Usage(format!("--mock {}: {error}", common.mock.join(","))))?;
+    crate::stand_in::register(&mock);
+    if let Some(nth) = common.mock_wrong {
+        mock.spoil_copy(nth, WRONG_AT);
+    }
+    Ok(Kfd::with(mock)?)
+}
+
+/// The mock is made of Linux' files in memory.
+#[cfg(not(target_os = "linux"))]
+fn mock(_: &Common) -> Result<Arc<Kfd>> {
+    Err(Error::Usage(format!(
+        "--mock works on Linux only, and this is {}",
+        std::env::consts::OS
+    )))
+}

@@ -3,7 +3,7 @@
 use super::{Driver, Errno, MappedFile};
 use crate::{Error, Result};
 use std::fs::File;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -61,8 +61,8 @@ impl Driver for Kernel {
         }
     }
 
-    fn open_render(&self, minor: u32) -> std::result::Result<OwnedFd, Errno> {
-        open(&format!("/dev/dri/renderD{minor}")).map(OwnedFd::from)
+    fn open_render(&self, minor: u32) -> std::result::Result<File, Errno> {
+        open(&format!("/dev/dri/renderD{minor}"))
     }
 
     unsafe fn map(

@@ -1,14 +1,16 @@
 //! What a process asks of the driver.
 //!
-//! [`Kernel`] is the kernel's own; tests put another in its place.
+//! `Kernel` is the kernel's own, on Linux; tests put another in its place.
 
+#[cfg(target_os = "linux")]
 mod kernel;
 
 use crate::uapi::Request;
 use crate::{Error, Result};
+#[cfg(target_os = "linux")]
 pub use kernel::Kernel;
 use std::fmt;
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::File;
 use std::path::Path;
 
 /// A number of `errno.h`.
@@ -34,7 +36,7 @@ pub enum MappedFile<'a> {
     /// `/dev/kfd`: doorbells.
     Kfd,
     /// A render node: memory.
-    Render(&'a OwnedFd),
+    Render(&'a File),
 }
 
 /// A driver with the interface of `/dev/kfd`.
@@ -52,7 +54,7 @@ pub trait Driver: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Why it cannot be opened.
-    fn open_render(&self, minor: u32) -> std::result::Result<OwnedFd, Errno>;
+    fn open_render(&self, minor: u32) -> std::result::Result<File, Errno>;
 
     /// Maps `bytes` of a file from `offset` on, shared and writable, at an address that the caller has reserved.
     ///
@@ -96,6 +98,4 @@ impl dyn Driver + '_ {
 const _: fn() = || {
     fn shared<T: Send + Sync + ?Sized>() {}
     shared::<dyn Driver>();
-    fn descriptor<T: AsFd>() {}
-    descriptor::<OwnedFd>();
 };

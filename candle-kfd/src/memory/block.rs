@@ -6,7 +6,7 @@ use crate::generation::PAGE;
 use crate::kfd::Shared;
 use crate::uapi::{flags, AllocMemoryOfGpu, FreeMemoryOfGpu, MapMemoryToGpu, UnmapMemoryFromGpu};
 use crate::{Error, Result};
-use std::os::fd::OwnedFd;
+use std::fs::File;
 use std::sync::{Arc, Mutex};
 
 /// A handle of the driver's, with its addresses.
@@ -31,7 +31,7 @@ impl Block {
         shared: &Arc<Shared>,
         space: &AddressSpace,
         gpu_id: u32,
-        render: &OwnedFd,
+        render: &File,
         bytes: usize,
         wanted: u32,
     ) -> Result<Block> {

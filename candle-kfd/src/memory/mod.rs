@@ -204,6 +204,9 @@ impl Memory {
 
 impl Drop for Memory {
     fn drop(&mut self) {
+        if self.gpu.kfd().shared.own_process().is_err() {
+            return;
+        }
         (self.gpu.kfd().shared.regions).remove(self.block.address(), self.gpu.node().gpu_id);
     }
 }

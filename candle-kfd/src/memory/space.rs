@@ -2,6 +2,7 @@
 
 use crate::driver::Errno;
 use crate::generation::PAGE;
+use crate::system;
 use crate::{Error, Result};
 use std::sync::Mutex;
 
@@ -32,6 +33,8 @@ pub(crate) struct Reservation {
     bytes: usize,
     /// Whether they are certainly still ours.
     ours: bool,
+    /// In which process they were taken. In a copy of it, the kernel may have left some out, and others may be there.
+    forks: u64,
 }
 
 /// The alignment that memory of a size gets.
@@ -75,6 +78,7 @@ impl AddressSpace {
             address: found,
             bytes,
             ours: true,
+            forks: system::forks(),
         };
         if self.holds(found.address, bytes) {
             return Ok(found);
@@ -93,11 +97,12 @@ impl AddressSpace {
                 None => break,
                 Some(at) => {
                     *next = (at + size.max(HUGE)) as u64;
-                    if exactly(at, size) {
+                    if system::reserve(Some(at), size).is_ok() {
                         return Ok(Reservation {
                             address: at,
                             bytes,
                             ours: true,
+                            forks: system::forks(),
                         });
                     }
                 }
@@ -110,49 +115,14 @@ impl AddressSpace {
 /// Reserves pages where the system likes.
 fn anywhere(size: usize, alignment: usize) -> std::result::Result<usize, Errno> {
     let wanted = size.checked_add(alignment).ok_or(Errno(libc::EINVAL))?;
-    let found = map(0, wanted, 0)?;
+    let found = system::reserve(None, wanted)?;
     let address = found.next_multiple_of(alignment);
-    release(found, address - found);
-    release(address + size, found + wanted - address - size);
+    // SAFETY: the pages before and behind the address are of the new reservation, and nobody was told of them.
+    unsafe {
+        system::release(found, address - found);
+        system::release(address + size, found + wanted - address - size);
+    }
     Ok(address)
-}
-
-/// Reserves pages at an address, if nothing is there.
-fn exactly(address: usize, size: usize) -> bool {
-    match map(address, size, libc::MAP_FIXED_NOREPLACE) {
-        Ok(found) if found == address => true,
-        // Kernels that do not know the flag take the address for a wish.
-        Ok(found) => {
-            release(found, size);
-            false
-        }
-        Err(_) => false,
-    }
-}
-
-fn map(address: usize, size: usize, flag: libc::c_int) -> std::result::Result<usize, Errno> {
-    // SAFETY: the mapping is new and replaces nothing: it is not asked for with MAP_FIXED.
-    let found = unsafe {
-        libc::mmap(
-            address as *mut libc::c_void,
-            size,
-            libc::PROT_NONE,
-            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | flag,
-            -1,
-            0,
-        )
-    };
-    if found == libc::MAP_FAILED {
-        return Err(Errno::last());
-    }
-    Ok(found as usize)
-}
-
-fn release(address: usize, size: usize) {
-    if size > 0 {
-        // SAFETY: the pages are a reservation of this file's that is not handed out, or no longer.
-        unsafe { libc::munmap(address as *mut libc::c_void, size) };
-    }
 }
 
 impl Reservation {
@@ -163,7 +133,7 @@ impl Reservation {
     /// Takes the addresses again after mapping a file onto them failed: kernels before 6.12 then have taken away what was
     /// there. If somebody has them meanwhile, or they never went, they are not given back later, as nobody can tell.
     pub fn regain(&mut self) {
-        self.ours = exactly(self.address, self.bytes);
+        self.ours = system::reserve(Some(self.address), self.bytes).is_ok();
     }
 
     /// Keeps the addresses for ever, as something may still use them.
@@ -174,8 +144,9 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        if self.ours {
-            release(self.address, self.bytes + PAGE);
+        if self.ours && self.forks == system::forks() {
+            // SAFETY: the pages are ours, and whoever had them is done with them.
+            unsafe { system::release(self.address, self.bytes + PAGE) };
         }
     }
 }

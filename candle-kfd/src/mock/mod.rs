@@ -33,7 +33,8 @@ pub use processor::{MockLaunch, View};
 pub use setup::{GpuSetup, Setup};
 pub use space::{Fault, Reason};
 use state::{Shared, State};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::fs::File;
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -137,6 +138,17 @@ impl Mock {
     /// Memory as a GPU reaches it.
     pub fn memory(&self, gpu: usize) -> View {
         View::new(Arc::clone(&self.shared), gpu)
+    }
+
+    /// The engines of a GPU's copy queues, by the queues' numbers.
+    pub fn engines(&self, gpu: usize) -> Vec<u32> {
+        let state = self.state();
+        let own = (state.queues.values()).filter(|queue| queue.settings.gpu == gpu);
+        let mut engines: Vec<_> = own
+            .filter_map(|queue| Some((queue.settings.id, queue.settings.engine?)))
+            .collect();
+        engines.sort_unstable();
+        engines.into_iter().map(|(_, engine)| engine).collect()
     }
 
     /// Loses the next interrupts, so that nobody wakes from them.
@@ -243,7 +255,7 @@ impl Driver for Mock {
         requests::dispatch(&self.shared, number, argument)
     }
 
-    fn open_render(&self, minor: u32) -> Result<OwnedFd, Errno> {
+    fn open_render(&self, minor: u32) -> Result<File, Errno> {
         self.admit(OPEN_RENDER)?;
         let mut state = self.state();
         let index = (0..state.gpus.len()).find(|&index| sysfs::render_minor(index) == minor);
@@ -251,7 +263,7 @@ impl Driver for Mock {
         let file = pages::memfd("candle-kfd-render")?;
         let identity = identity(file.as_raw_fd())?;
         state.renders.insert(identity, index);
-        Ok(file)
+        Ok(File::from(file))
     }
 
     unsafe fn map(

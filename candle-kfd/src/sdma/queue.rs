@@ -69,8 +69,8 @@ impl SdmaQueue {
     /// A queue of a GPU.
     ///
     /// # Errors
-    /// [`Error::Ioctl`] if the driver has none left or no such engine, [`Error::TooOld`] if it cannot be asked for one
-    /// engine, those of [`Gpu::allocate`].
+    /// [`Error::NoEngine`] if the GPU has no such engine, [`Error::TooOld`] if the driver cannot be asked for one engine,
+    /// [`Error::Ioctl`] if it has no queue left, those of [`Gpu::allocate`].
     pub fn new(gpu: &Arc<Gpu>, engine: Engine) -> Result<SdmaQueue> {
         Self::with_ring(gpu, engine, RING_BYTES)
     }
@@ -95,6 +95,7 @@ impl SdmaQueue {
             }
             Engine::Id(engine) => (queue_type::SDMA_BY_ENG_ID, engine),
         };
+        check_engine(gpu, engine)?;
         let ring = gpu.allocate(bytes, Kind::Queue)?;
         let pointers = gpu.allocate(POINTERS_BYTES, Kind::Uncached)?;
         for memory in [&ring, &pointers] {
@@ -153,6 +154,7 @@ impl SdmaQueue {
     /// # Errors
     /// [`Error::SdmaTimeout`] if the engine does not make room in half a minute, [`Error::SdmaClosed`] after that.
     pub unsafe fn submit(&self, packets: &Packets) -> Result<Ticket> {
+        self.gpu.kfd().shared.own_process()?;
         let mut producer = self.producer();
         if !producer.is_open {
             return Err(self.closed());
@@ -379,6 +381,25 @@ impl Drop for SdmaQueue {
         let mut producer = self.producer();
         self.close(&mut producer);
     }
+}
+
+/// Whether a GPU has an engine, as far as the kernel tells of engines.
+fn check_engine(gpu: &Gpu, engine: Engine) -> Result<()> {
+    let node = gpu.node();
+    let all = node.sdma_engines.saturating_add(node.sdma_xgmi_engines);
+    let (is_there, name, engines) = match engine {
+        Engine::Any => (true, String::new(), all),
+        Engine::Xgmi => (node.sdma_xgmi_engines > 0, "for xGMI".to_string(), 0),
+        Engine::Id(id) => (id < all, id.to_string(), all),
+    };
+    if is_there || all == 0 {
+        return Ok(());
+    }
+    Err(Error::NoEngine {
+        gpu: node.pci_id.clone(),
+        engine: name,
+        engines,
+    })
 }
 
 /// The host's view of a queue's own memory, which is of kinds that have one.

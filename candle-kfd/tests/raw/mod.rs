@@ -9,7 +9,8 @@ use candle_kfd::driver::{Driver, Errno};
 use candle_kfd::mock::Mock;
 use candle_kfd::uapi::*;
 use candle_kfd::Error;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::fs::File;
+use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
 /// Makes a request, and returns what the driver made of it.
@@ -30,7 +31,7 @@ pub fn ask<R: Request>(mock: &Arc<Mock>, mut request: R) -> Result<R, i32> {
 pub struct Opened {
     pub mock: Arc<Mock>,
     pub id: u32,
-    pub render: OwnedFd,
+    pub render: File,
 }
 
 pub const KEEP: u32 = flags::WRITABLE | flags::NO_SUBSTITUTE;
