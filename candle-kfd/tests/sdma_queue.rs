@@ -1,9 +1,9 @@
 //! Copy queues on the mock: data, order, rings, failures.
 
 use candle_kfd::generation::GENERATIONS;
-use candle_kfd::mock::Mock;
+use candle_kfd::mock::{Mock, Setup};
 use candle_kfd::sdma::{Compare, Engine, SdmaQueue};
-use candle_kfd::{Displays, Error, Gpu, Kfd, Kind, Memory};
+use candle_kfd::{Displays, Error, Event, Gpu, Kfd, Kind, Memory, Wake, Woken};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -239,4 +239,106 @@ fn what_the_driver_refuses_leaves_nothing_behind() {
             );
         }
     }
+}
+
+#[test]
+fn an_engine_ends_a_wait_for_an_event() {
+    for arch in ["gfx942", "gfx1100", "gfx1201"] {
+        let mock = Mock::new(&[arch]);
+        let gpu = gpu(&mock);
+        let queue = SdmaQueue::new(&gpu, Engine::Any).unwrap();
+        let (event, other) = (Event::new(&gpu).unwrap(), Event::new(&gpu).unwrap());
+        let memory = gpu.allocate(4096, Kind::Uncached).unwrap();
+        memory.host().unwrap().fill(0, 4096, 0).unwrap();
+        let wait = |event: &Event, timeout| gpu.kfd().wait(&[event], Wake::Any, timeout);
+        assert_eq!(wait(&event, SHORT), Ok(Woken::TimedOut));
+        std::thread::scope(|scope| {
+            let sleeper = scope.spawn(|| {
+                let woken = wait(&event, TIMEOUT);
+                // What came before the interrupt has arrived.
+                let word = memory.host().unwrap().word(64).unwrap();
+                (woken, word.load(Ordering::Acquire))
+            });
+            let mut packets = queue.packets();
+            // Not before the host says so: the thread sleeps by then.
+            packets
+                .poll(memory.address(), u32::MAX, Compare::Equal, 1)
+                .fence(memory.address() + 64, 7)
+                .fence(event.mailbox(), event.id())
+                .trap(event.id());
+            // SAFETY: the words lie in memory that outlives the queue's work.
+            let ticket = unsafe { queue.submit(&packets) }.unwrap();
+            std::thread::sleep(SHORT);
+            let go = memory.host().unwrap().word(0).unwrap();
+            go.store(1, Ordering::Release);
+            assert_eq!(sleeper.join().unwrap(), (Ok(Woken::Signalled), 7), "{arch}");
+            queue.wait(ticket, TIMEOUT).unwrap();
+        });
+        // Once, and for that event alone.
+        assert_eq!(wait(&event, Duration::ZERO), Ok(Woken::TimedOut));
+        assert_eq!(wait(&other, Duration::ZERO), Ok(Woken::TimedOut));
+        assert_eq!(mock.complaints(), [""; 0], "{arch}");
+    }
+}
+
+#[test]
+fn a_queue_is_of_the_engine_that_was_chosen() {
+    let mock = Mock::new(&["gfx942", "gfx1100"]);
+    let kfd = Kfd::with(mock.clone()).unwrap();
+    let [large, small] = [0, 1].map(|at| kfd.gpu(at, Displays::Refuse).unwrap());
+    let own = large.node().sdma_engines;
+    let all = own + large.node().sdma_xgmi_engines;
+    assert!(all > own && own > 1);
+    let wanted = [1, all - 1, 0, 1];
+    let queues = wanted.map(|engine| SdmaQueue::new(&large, Engine::Id(engine)).unwrap());
+    assert_eq!(mock.engines(0), wanted);
+    let memory = large.allocate(4096, Kind::Gtt).unwrap();
+    for (at, queue) in queues.iter().enumerate() {
+        queue.fill((&memory, 0), at as u32, 1, TIMEOUT).unwrap();
+        assert_eq!(bytes(&memory)[0], at as u8);
+    }
+    drop(queues);
+    let xgmi = SdmaQueue::new(&large, Engine::Xgmi).unwrap();
+    assert!(mock.engines(0)[0] >= own);
+    drop(xgmi);
+    // Those that a GPU does not have, by name, without a request.
+    let requests = mock.calls("AMDKFD_IOC_CREATE_QUEUE");
+    let engines = small.node().sdma_engines;
+    for (gpu, engine, names) in [
+        (
+            &large,
+            Engine::Id(all),
+            format!("engine {all}: its engines are 0 to"),
+        ),
+        (&small, Engine::Id(engines), format!("engine {engines}:")),
+        (
+            &small,
+            Engine::Id(u32::MAX),
+            "engine 4294967295".to_string(),
+        ),
+        (
+            &small,
+            Engine::Xgmi,
+            "engine for xGMI: it has none".to_string(),
+        ),
+    ] {
+        let refused = SdmaQueue::new(gpu, engine).unwrap_err();
+        assert!(matches!(refused, Error::NoEngine { .. }), "{refused:?}");
+        let text = refused.to_string();
+        assert!(
+            text.contains(&names) && text.contains(&gpu.node().pci_id),
+            "{text}"
+        );
+    }
+    assert_eq!(mock.calls("AMDKFD_IOC_CREATE_QUEUE"), requests);
+    // An older driver takes no engine's number.
+    let old = Mock::with(Setup {
+        version: (1, 16),
+        ..Setup::of(&["gfx942"])
+    });
+    let refused = SdmaQueue::new(&self::gpu(&old), Engine::Id(0)).unwrap_err();
+    assert!(
+        matches!(refused, Error::TooOld { since: (1, 17), .. }),
+        "{refused:?}"
+    );
 }

@@ -1,9 +1,11 @@
 //! The command line.
 
 use crate::commands::{copy_test, info, kernels, launch, memory_test, overlap_test, soak};
+use crate::output::Output;
 use crate::session::Choice;
 use crate::{Error, Result};
 use clap::{Args, Parser, Subcommand};
+use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -41,7 +43,7 @@ pub struct Common {
     #[arg(long, global = true, value_name = "N,…", value_delimiter = ',')]
     pub gpu: Vec<usize>,
 
-    /// An object of JSON a line on standard output instead of text.
+    /// An object of JSON a line on standard output instead of text; after a failure the last one says why.
     #[arg(long, global = true)]
     pub json: bool,
 
@@ -52,6 +54,10 @@ pub struct Common {
     /// The mock copies a byte wrongly in its Nth copy by SDMA, 0 being the first: what a test says then.
     #[arg(long, global = true, hide = true, value_name = "N", requires = "mock")]
     pub mock_wrong: Option<usize>,
+
+    /// The mock's GPUs drive displays.
+    #[arg(long, global = true, hide = true, requires = "mock")]
+    pub mock_display: bool,
 
     /// Also GPUs that drive a display.
     #[arg(long, global = true)]
@@ -95,7 +101,7 @@ pub fn run() -> Result<()> {
         timeout: Duration::from_secs(common.timeout),
         common,
     };
-    match command {
+    let outcome = match command {
         Command::Info => info::run(&choice),
         Command::MemoryTest(options) => memory_test::run(&choice, &options),
         Command::CopyTest(options) => copy_test::run(&choice, &options),
@@ -103,7 +109,14 @@ pub fn run() -> Result<()> {
         Command::Launch(options) => launch::run(&choice, &options),
         Command::Kernels(options) => kernels::run(&choice, &options),
         Command::Soak(options) => soak::run(&choice, &options),
-    }
+    };
+    // Who reads objects finds the reason among them, too.
+    outcome.inspect_err(|error| {
+        Output::new(choice.common.json).event(
+            "error",
+            json!({ "error": error.to_string(), "status": error.status() }),
+        );
+    })
 }
 
 /// A number of bytes with a unit: `4096`, `64K`, `16M`, `2G`.

@@ -333,3 +333,99 @@ fn help_names_the_scenarios_and_warns() {
         assert!(help.contains(says), "{says}");
     }
 }
+
+#[test]
+fn a_gpu_with_a_display_is_used_only_when_that_is_allowed() {
+    let mock = "--mock gfx1100 --mock-display";
+    let info = run(&format!("info {mock}"));
+    assert_eq!(info.status, 0);
+    let why = info.events("gpu")[0]["refused"].as_str().unwrap();
+    assert!(why.contains("DP-1"), "{why}");
+    let allowed = run(&format!("info {mock} --allow-display"));
+    assert!(allowed.events("gpu")[0]["refused"].is_null());
+    for command in [
+        "memory-test --size 64K --by sdma",
+        "copy-test --max 64 --by sdma --no-speed",
+    ] {
+        // Whether it was named or not.
+        for gpu in ["", "--gpu 0"] {
+            let refused = run(&format!("{command} {mock} {gpu}"));
+            assert_eq!(refused.status, 1, "{command}");
+            assert!(
+                refused.errors.contains("DP-1") && refused.errors.contains("allow"),
+                "{}",
+                refused.errors
+            );
+            assert!(refused.events("begin").is_empty());
+        }
+        run(&format!("{command} {mock} --allow-display")).is_right();
+    }
+    // It is a trait of the mock's alone.
+    assert_eq!(run("info --mock-display").status, 2);
+}
+
+/// All commands, with what they need at least.
+const COMMANDS: [(&str, &str); 7] = [
+    ("info", ""),
+    ("memory-test", ""),
+    ("copy-test", ""),
+    ("overlap-test", ""),
+    ("launch", FIXTURE),
+    ("kernels", "gfx1100"),
+    ("soak", ""),
+];
+
+#[test]
+fn every_command_has_help_and_refuses_what_it_does_not_know() {
+    let all = kfd().arg("--help").output().unwrap();
+    let all = String::from_utf8(all.stdout).unwrap();
+    for (command, needs) in COMMANDS {
+        assert!(all.contains(&format!("\n  {command} ")), "{command}");
+        for help in ["--help", "-h"] {
+            let output = kfd().args([command, help]).output().unwrap();
+            assert_eq!(output.status.code(), Some(0), "{command} {help}");
+            assert!(output.stderr.is_empty());
+            let text = String::from_utf8(output.stdout).unwrap();
+            for says in [
+                &format!("kfd {command}"),
+                "--gpu",
+                "--json",
+                "--allow-display",
+            ] {
+                assert!(text.contains(says), "{command} {help}: {says}");
+            }
+            assert!(!text.contains("--mock-"), "{command} {help}");
+        }
+        let unknown = run(&format!("{command} {needs} --sideways"));
+        assert_eq!(unknown.status, 2, "{command}");
+        assert!(unknown.errors.contains("--sideways"), "{}", unknown.errors);
+    }
+}
+
+#[test]
+fn a_failure_is_an_object_too() {
+    for (arguments, status, says) in [
+        ("info --mock tahiti", 2, "tahiti"),
+        ("memory-test --mock gfx900", 1, "gfx900"),
+        ("copy-test --mock gfx1100 --gpu 3", 2, "there are 1 GPUs"),
+        ("overlap-test --mock gfx803", 1, "gfx803"),
+        ("launch /nowhere/kernel.co", 1, "/nowhere/kernel.co"),
+        ("kernels gfx900 /dev/null", 2, "gfx900"),
+        ("soak --mock gfx1100 --only peers", 2, "two GPUs"),
+        (
+            "memory-test --mock gfx1100 --size 64K --by sdma --mock-wrong 1",
+            1,
+            "1 wrong",
+        ),
+    ] {
+        let run = run(arguments);
+        assert_eq!(run.status, status, "{arguments}");
+        let last = run.said.last().unwrap();
+        assert_eq!(last["event"], "error", "{arguments}: {last}");
+        assert_eq!(last["status"], status, "{arguments}");
+        let error = last["error"].as_str().unwrap();
+        assert!(error.contains(says), "{arguments}: {error}");
+        // For people it is on standard error, in the same words.
+        assert!(run.errors.contains(error), "{arguments}: {}", run.errors);
+    }
+}

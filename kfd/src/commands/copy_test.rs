@@ -274,8 +274,13 @@ struct Place<'a> {
 
 impl<'a> Place<'a> {
     fn new(cards: &'a [Card], route: Route, sizes: &[u64], timeout: Duration) -> Result<Self> {
-        let largest = sizes.iter().copied().max().unwrap_or(0);
-        let bytes = usize::try_from(largest + 2 * GUARD)?;
+        // Guards and all, in whole words.
+        let ends = sizes.iter().map(|&bytes| {
+            let (from, to) = offsets(bytes);
+            from.max(to) + bytes + GUARD
+        });
+        let largest = ends.max().unwrap_or(2 * GUARD);
+        let bytes = usize::try_from(largest.next_multiple_of(WORD as u64))?;
         let owner = &cards[route.owner()];
         let far = match route {
             Route::Peer { to, .. } => &cards[to],
