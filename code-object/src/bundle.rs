@@ -3,7 +3,8 @@
 //! [The format](https://clang.llvm.org/docs/ClangOffloadBundler.html): a magic string, the number of entries, and of each
 //! entry where it lies, how long it is and what it is for. Compressed, this whole lies behind a header of its own.
 
-use crate::{CodeObject, Error, Kind};
+use crate::{CodeObject, Error, Kind, TargetId};
+use std::borrow::Cow;
 use std::io::Read;
 
 pub(crate) const BUNDLE_MAGIC: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
@@ -26,19 +27,61 @@ pub struct Entry {
 /// # Errors
 /// What [`CodeObject::parse`] gives, and [`Error::Bundle`] for a corrupt bundle.
 pub fn read(file: &[u8]) -> Result<Vec<Entry>, Error> {
-    match Kind::of(file) {
-        Kind::Bundle => unbundle(file),
-        Kind::CompressedBundle => {
-            let bundle = unpack(file)?;
-            match Kind::of(&bundle) {
-                Kind::Bundle => unbundle(&bundle),
-                _ => Err(corrupt("what is compressed is no bundle")),
-            }
-        }
-        _ => Ok(vec![Entry {
+    let bundle = plain(file)?;
+    if Kind::of(&bundle) != Kind::Bundle {
+        return Ok(vec![Entry {
             id: None,
-            object: CodeObject::parse(file)?,
-        }]),
+            object: CodeObject::parse(&bundle)?,
+        }]);
+    }
+    let objects = parts(&bundle)?.into_iter();
+    // The host's part, mostly empty, and what is for other devices, are none.
+    objects
+        .filter(|(_, object)| Kind::of(object) == Kind::CodeObject)
+        .map(|(id, object)| {
+            Ok(Entry {
+                object: CodeObject::parse(object)?,
+                id: Some(id),
+            })
+        })
+        .collect()
+}
+
+/// The code object of a file that runs on a GPU: of a bundle, compressed or not, that for its processor before a generic
+/// one; else the file itself, whatever it is for. None of a bundle that has nothing for the GPU.
+///
+/// # Errors
+/// [`Error::Bundle`] for a corrupt bundle.
+pub fn select<'a>(file: &'a [u8], gpu: &TargetId) -> Result<Option<Cow<'a, [u8]>>, Error> {
+    let found = |bundle: &'a [u8]| Ok(of_bundle(bundle, gpu)?.map(Cow::Borrowed));
+    match plain(file)? {
+        Cow::Borrowed(file) if Kind::of(file) == Kind::Bundle => found(file),
+        Cow::Borrowed(file) => Ok(Some(Cow::Borrowed(file))),
+        Cow::Owned(bundle) => Ok(of_bundle(&bundle, gpu)?.map(|object| object.to_vec().into())),
+    }
+}
+
+fn of_bundle<'a>(bundle: &'a [u8], gpu: &TargetId) -> Result<Option<&'a [u8]>, Error> {
+    let mut generic = None;
+    for (id, object) in parts(bundle)? {
+        match TargetId::parse(&id).filter(|target| target.runs_on(gpu)) {
+            Some(target) if target.processor() == gpu.processor() => return Ok(Some(object)),
+            Some(_) => generic = Some(object),
+            None => {}
+        }
+    }
+    Ok(generic)
+}
+
+/// The file, or the bundle that is compressed in it.
+fn plain(file: &[u8]) -> Result<Cow<'_, [u8]>, Error> {
+    if Kind::of(file) != Kind::CompressedBundle {
+        return Ok(file.into());
+    }
+    let bundle = unpack(file)?;
+    match Kind::of(&bundle) {
+        Kind::Bundle => Ok(bundle.into()),
+        _ => Err(corrupt("what is compressed is no bundle")),
     }
 }
 
@@ -66,7 +109,8 @@ impl<'a> Fields<'a> {
     }
 }
 
-fn unbundle(file: &[u8]) -> Result<Vec<Entry>, Error> {
+/// All entries of a bundle, each with its id.
+fn parts(file: &[u8]) -> Result<Vec<(String, &[u8])>, Error> {
     let mut fields = Fields(file);
     fields.take(BUNDLE_MAGIC.len() as u64)?;
     let count = fields.number::<8>()?;
@@ -87,40 +131,62 @@ fn unbundle(file: &[u8]) -> Result<Vec<Entry>, Error> {
         left = left
             .checked_sub(bytes)
             .ok_or_else(|| corrupt("its entries overlap"))?;
-        // The host's part, mostly empty, and what is for other devices.
-        if Kind::of(object) != Kind::CodeObject {
-            continue;
-        }
-        entries.push(Entry {
-            object: CodeObject::parse(object)?,
-            id: Some(id),
-        });
+        entries.push((id, object));
     }
     Ok(entries)
 }
 
-/// The bundle inside a compressed one, of which there are three versions.
+/// Bytes of a compressed bundle's header at most.
+pub const COMPRESSED_HEADER: usize = 32;
+
+/// What stands before compressed bytes, in three versions.
+struct Compressed {
+    method: u64,
+    /// Bytes of the file, which the first version does not tell.
+    file: Option<u64>,
+    /// Bytes when it is unpacked.
+    bytes: u64,
+}
+
+impl Compressed {
+    fn read(fields: &mut Fields<'_>) -> Result<Self, Error> {
+        fields.take(COMPRESSED_MAGIC.len() as u64)?;
+        let [version, method] = [fields.number::<2>()?, fields.number::<2>()?];
+        let (file, bytes) = match version {
+            1 => (None, fields.number::<4>()?),
+            2 => (Some(fields.number::<4>()?), fields.number::<4>()?),
+            3 => (Some(fields.number::<8>()?), fields.number::<8>()?),
+            _ => {
+                return Err(corrupt(format!(
+                    "version {version} of compression is not known"
+                )))
+            }
+        };
+        let _hash = fields.number::<8>()?;
+        Ok(Compressed {
+            method,
+            file,
+            bytes,
+        })
+    }
+}
+
+/// Bytes of a compressed bundle, from its first ones: as many as it has of [`COMPRESSED_HEADER`]. None if it does not
+/// tell, as those of the first version, which compilers before clang 19 made.
+///
+/// # Errors
+/// [`Error::Bundle`] if it is none, or of a version that is not known.
+pub fn compressed_bytes(begin: &[u8]) -> Result<Option<u64>, Error> {
+    if Kind::of(begin) != Kind::CompressedBundle {
+        return Err(corrupt("it is not compressed"));
+    }
+    Ok(Compressed::read(&mut Fields(begin))?.file)
+}
+
+/// The bundle inside a compressed one.
 fn unpack(file: &[u8]) -> Result<Vec<u8>, Error> {
     let mut fields = Fields(file);
-    fields.take(COMPRESSED_MAGIC.len() as u64)?;
-    let [version, method] = [fields.number::<2>()?, fields.number::<2>()?];
-    let bytes = match version {
-        1 => fields.number::<4>()?,
-        2 => {
-            fields.number::<4>()?;
-            fields.number::<4>()?
-        }
-        3 => {
-            fields.number::<8>()?;
-            fields.number::<8>()?
-        }
-        _ => {
-            return Err(corrupt(format!(
-                "version {version} of compression is not known"
-            )))
-        }
-    };
-    let _hash = fields.number::<8>()?;
+    let Compressed { method, bytes, .. } = Compressed::read(&mut fields)?;
     if bytes > MAX_UNPACKED {
         return Err(corrupt(format!(
             "unpacked it has {bytes} bytes, more than {MAX_UNPACKED}"

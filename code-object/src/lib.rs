@@ -4,7 +4,7 @@
 //! A code object is an ELF file. Its note holds metadata in msgpack, its symbols `<kernel>.kd` are the descriptors that
 //! the hardware is set up from; both are described in LLVM's [AMDGPUUsage](https://llvm.org/docs/AMDGPUUsage.html).
 //! [`CodeObject::parse`] reads versions 4 to 6; [`read`] also takes the bundles that clang makes of several objects.
-//! [`load`] is for who loads an object without HIP: it also gives what its memory holds.
+//! [`select`] takes the object for a GPU out of one. [`load`] is for who loads an object without HIP: it also gives what its memory holds.
 //!
 //! Input need not be trusted: what is malformed is an [`Error`], and memory stays within a small multiple of the input
 //! (for compressed bundles, of [`MAX_UNPACKED`]).
@@ -33,7 +33,7 @@ mod print;
 mod processor;
 mod target;
 
-pub use bundle::{read, Entry, MAX_UNPACKED};
+pub use bundle::{compressed_bytes, read, select, Entry, COMPRESSED_HEADER, MAX_UNPACKED};
 pub use descriptor::Descriptor;
 pub use elf::CodeObject;
 pub use error::Error;

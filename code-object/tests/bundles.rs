@@ -1,6 +1,6 @@
 //! Bundles of code objects, plain and compressed.
 
-use code_object::{read, Error, MAX_UNPACKED};
+use code_object::{compressed_bytes, read, select, Error, TargetId, MAX_UNPACKED};
 use std::io::Write;
 
 const GFX1100: &[u8] = include_bytes!("fixtures/gfx1100.elf");
@@ -101,6 +101,53 @@ fn compressed_bundles_are_unpacked() {
                 "version {version}, method {method}"
             );
         }
+    }
+}
+
+#[test]
+fn the_object_for_a_gpu_is_taken_out_of_many() {
+    let many = bundle(&[
+        ("host-x86_64-unknown-linux-gnu-", b"host"),
+        ("hipv4-amdgcn-amd-amdhsa--gfx11-generic", b"generic"),
+        ("hipv4-amdgcn-amd-amdhsa--gfx1100", b"gfx1100"),
+        ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack-", b"no xnack"),
+        ("hipv4-amdgcn-amd-amdhsa--gfx90a:xnack+", b"xnack"),
+    ]);
+    let packed = compressed(3, 1, many.len() as u64, &zstd(&many));
+    for file in [&many, &packed] {
+        for (gpu, want) in [
+            ("gfx1100", Some("gfx1100")),
+            ("gfx1101", Some("generic")),
+            ("gfx90a:sramecc+:xnack-", Some("no xnack")),
+            ("gfx90a:sramecc+:xnack+", Some("xnack")),
+            ("gfx942", None),
+        ] {
+            let found = select(file, &TargetId::parse(gpu).unwrap()).unwrap();
+            let found = found.map(|object| String::from_utf8(object.into_owned()).unwrap());
+            assert_eq!(found.as_deref(), want, "{gpu}");
+        }
+    }
+    // What is no bundle is for whoever takes it to say.
+    let gfx942 = TargetId::parse("gfx942").unwrap();
+    assert_eq!(select(GFX1100, &gfx942).unwrap().unwrap()[..], *GFX1100);
+    assert!(select(&many[..60], &gfx942).is_err());
+}
+
+#[test]
+fn compressed_bundles_tell_how_long_they_are() {
+    let packed = zlib(&usual());
+    for (version, header) in [(1, None), (2, Some(24)), (3, Some(32))] {
+        let file = compressed(version, 0, 7, &packed);
+        let told = compressed_bytes(&file[..32]).unwrap();
+        assert_eq!(told, header.map(|header| header + packed.len() as u64));
+    }
+    for begin in [
+        &b"CCOB"[..],
+        b"__CLANG_OFFLOAD_BUNDLE__",
+        b"",
+        b"CCOB\x09\0\0\0",
+    ] {
+        assert!(compressed_bytes(begin).is_err(), "{begin:?}");
     }
 }
 

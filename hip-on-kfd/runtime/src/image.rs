@@ -1,7 +1,8 @@
 //! Code objects that callers hand over as a pointer alone: how long they are is in them.
 
-use code_object::TargetId;
+use code_object::{TargetId, COMPRESSED_HEADER};
 use hip_abi::error::{HipError, HipResult};
+use std::borrow::Cow;
 
 const ELF_MAGIC: &[u8] = b"\x7fELF";
 const BUNDLE_MAGIC: &[u8] = b"__CLANG_OFFLOAD_BUNDLE__";
@@ -53,64 +54,70 @@ impl Unbounded {
     }
 }
 
-/// The code object at `image` that runs on a GPU: the file itself, or one of a bundle.
+/// The code object at `image` that runs on a GPU: the file itself, or one of a bundle, compressed or not.
 ///
 /// # Errors
-/// [`HipError::InvalidImage`] if it is neither; [`HipError::NoBinaryForGpu`] for a bundle with nothing for the GPU.
+/// [`HipError::InvalidImage`] if it is neither; [`HipError::NoBinaryForGpu`] for a bundle with nothing for the GPU;
+/// [`HipError::NotSupported`] for a compressed one that does not tell how long it is.
 ///
 /// # Safety
 /// `image` is null or points to a whole file, which stays as long as the result is used.
-pub(crate) unsafe fn object<'a>(image: *const u8, gpu: &TargetId) -> HipResult<&'a [u8]> {
+pub(crate) unsafe fn object<'a>(image: *const u8, gpu: &TargetId) -> HipResult<Cow<'a, [u8]>> {
     if image.is_null() {
         return Err(HipError::InvalidValue);
     }
     let image = Unbounded(image);
     // SAFETY: the caller's file is whole, so that what a magic announces is there.
-    unsafe {
+    let bytes = unsafe {
         if image.begins_with(ELF_MAGIC) {
-            elf(&image, 0)
+            elf(&image)
         } else if image.begins_with(BUNDLE_MAGIC) {
-            entry(&image, gpu)
+            bundle(&image)
         } else if image.begins_with(COMPRESSED_MAGIC) {
-            eprintln!(
-                "hip-on-kfd: a compressed bundle of code objects cannot be loaded; unpack it \
-                 (clang-offload-bundler -unbundle), or compile with --no-offload-compress"
-            );
-            Err(HipError::NotSupported)
+            compressed(&image)
         } else {
             Err(HipError::InvalidImage)
         }
+    }?;
+    if bytes > LARGEST {
+        return Err(HipError::InvalidImage);
     }
+    // SAFETY: the file is whole, and has so many bytes.
+    let file = unsafe { image.bytes(0, bytes) };
+    let object = code_object::select(file, gpu).map_err(told)?;
+    object.ok_or(HipError::NoBinaryForGpu)
 }
 
-/// The ELF file at an offset.
+/// What is wrong with a bundle, on stderr: HIP has but numbers.
+fn told(error: code_object::Error) -> HipError {
+    eprintln!("hip-on-kfd: {error}");
+    HipError::InvalidImage
+}
+
+/// Bytes of an ELF file, as far as its tables tell. Linkers write the table of sections last; what is cut off before it
+/// is refused when the object is read.
 ///
 /// # Safety
 /// It is whole.
-unsafe fn elf<'a>(image: &Unbounded, at: u64) -> HipResult<&'a [u8]> {
+unsafe fn elf(image: &Unbounded) -> HipResult<u64> {
     // SAFETY: the header is there.
-    let number = |offset, count| unsafe { image.number(at + offset, count) };
-    let mut end = ELF_HEADER as u64;
+    let number = |offset, count| unsafe { image.number(offset, count) };
     let tables = [
         (number(32, 8), number(54, 2), number(56, 2)),
         (number(40, 8), number(58, 2), number(60, 2)),
     ];
-    for (offset, entry_bytes, entries) in tables {
-        end = end.max(offset.saturating_add(entry_bytes * entries));
-    }
-    if end > LARGEST {
-        return Err(HipError::InvalidImage);
-    }
-    // Linkers write the table of sections last; what is cut off before it is refused when the object is read.
-    // SAFETY: the file is whole, and its tables are in it.
-    Ok(unsafe { image.bytes(at, end) })
+    let ends = tables.map(|(offset, entry_bytes, entries)| {
+        // Two numbers of 16 bits each.
+        offset.saturating_add(entry_bytes * entries)
+    });
+    Ok(ends.into_iter().fold(ELF_HEADER as u64, u64::max))
 }
 
-/// The entry of a bundle that runs on a GPU; one for exactly its processor goes before a generic one.
+/// Bytes of a bundle: to the end of the last of its entries.
 ///
 /// # Safety
-/// The bundle is whole.
-unsafe fn entry<'a>(image: &Unbounded, gpu: &TargetId) -> HipResult<&'a [u8]> {
+/// It is whole.
+unsafe fn bundle(image: &Unbounded) -> HipResult<u64> {
     let mut at = BUNDLE_MAGIC.len() as u64;
     // SAFETY: the bundle is whole: its header and the entries that this names are there.
     let number = |at| unsafe { image.number(at, 8) };
@@ -119,32 +126,41 @@ unsafe fn entry<'a>(image: &Unbounded, gpu: &TargetId) -> HipResult<&'a [u8]> {
         return Err(HipError::InvalidImage);
     }
     at += 8;
-    let mut generic = None;
+    let mut end = at;
     for _ in 0..entries {
         let [offset, bytes, name_bytes] = [number(at), number(at + 8), number(at + 16)];
-        if offset > LARGEST || bytes > LARGEST || name_bytes > LONGEST_NAME {
+        if name_bytes > LONGEST_NAME {
             return Err(HipError::InvalidImage);
         }
-        // SAFETY: as above.
-        let name = unsafe { image.bytes(at + 24, name_bytes) };
         at += 24 + name_bytes;
-        let name = String::from_utf8_lossy(name);
-        let Some(target) = TargetId::parse(&name).filter(|target| target.runs_on(gpu)) else {
-            continue;
-        };
-        // SAFETY: as above.
-        let object = unsafe { image.bytes(offset, bytes) };
-        if target.processor() == gpu.processor() {
-            return Ok(object);
-        }
-        generic = Some(object);
+        end = end.max(at).max(offset.saturating_add(bytes));
     }
-    generic.ok_or(HipError::NoBinaryForGpu)
+    Ok(end)
+}
+
+/// Bytes of a compressed bundle.
+///
+/// # Safety
+/// It is whole.
+unsafe fn compressed(image: &Unbounded) -> HipResult<u64> {
+    // SAFETY: no compressed bytes are shorter than what the header of the first version is short of that of the last.
+    let begin = unsafe { image.bytes(0, COMPRESSED_HEADER as u64) };
+    match code_object::compressed_bytes(begin).map_err(told)? {
+        Some(bytes) => Ok(bytes.max(COMPRESSED_HEADER as u64)),
+        None => {
+            eprintln!(
+                "hip-on-kfd: a compressed bundle of version 1 does not tell how long it is; unpack it \
+                 (clang-offload-bundler -unbundle), compile with --no-offload-compress, or with clang 19 or later"
+            );
+            Err(HipError::NotSupported)
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write;
 
     fn gpu(name: &str) -> TargetId {
         TargetId::parse(name).unwrap()
@@ -181,8 +197,8 @@ mod tests {
         ]);
         // SAFETY: whole.
         let of = |name| unsafe { object(bundle.as_ptr(), &gpu(name)) };
-        assert_eq!(of("gfx1100"), Ok(&b"own"[..]));
-        assert_eq!(of("gfx1101"), Ok(&b"generic"[..]));
+        assert_eq!(of("gfx1100").unwrap()[..], b"own"[..]);
+        assert_eq!(of("gfx1101").unwrap()[..], b"generic"[..]);
         assert_eq!(of("gfx942"), Err(HipError::NoBinaryForGpu));
     }
 
@@ -203,5 +219,68 @@ mod tests {
         // SAFETY: the count of entries is read first.
         let refused = unsafe { object(corrupt.as_ptr(), &gpu("gfx1100")) };
         assert_eq!(refused, Err(HipError::InvalidImage));
+        // An entry that would make the file larger than any is.
+        let mut large = bundle(&[("hipv4-amdgcn-amd-amdhsa--gfx1100", b"")]);
+        large[40..48].copy_from_slice(&(u64::MAX - 8).to_le_bytes());
+        // SAFETY: the header is read first.
+        let refused = unsafe { object(large.as_ptr(), &gpu("gfx1100")) };
+        assert_eq!(refused, Err(HipError::InvalidImage));
+    }
+
+    /// A compressed bundle, as clang writes it: version, method, sizes, a hash that nobody checks.
+    fn packed(version: u16, bundle: &[u8]) -> Vec<u8> {
+        let mut encoder = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(bundle).unwrap();
+        let compressed = encoder.finish().unwrap();
+        let mut file = COMPRESSED_MAGIC.to_vec();
+        file.extend(version.to_le_bytes());
+        file.extend(0u16.to_le_bytes());
+        let bytes = bundle.len() as u64;
+        match version {
+            1 => file.extend((bytes as u32).to_le_bytes()),
+            2 => {
+                file.extend((24 + compressed.len() as u32).to_le_bytes());
+                file.extend((bytes as u32).to_le_bytes());
+            }
+            _ => {
+                file.extend((32 + compressed.len() as u64).to_le_bytes());
+                file.extend(bytes.to_le_bytes());
+            }
+        }
+        file.extend([0; 8]);
+        file.extend(compressed);
+        file
+    }
+
+    #[test]
+    fn a_compressed_bundle_is_unpacked() {
+        let plain = bundle(&[
+            ("host-x86_64-unknown-linux-gnu-", b""),
+            ("hipv4-amdgcn-amd-amdhsa--gfx942", b"another"),
+            ("hipv4-amdgcn-amd-amdhsa--gfx1100", b"own"),
+        ]);
+        for version in [2, 3] {
+            let file = packed(version, &plain);
+            // SAFETY: whole.
+            let of = |name| unsafe { object(file.as_ptr(), &gpu(name)) };
+            assert_eq!(of("gfx1100").unwrap()[..], b"own"[..], "{version}");
+            assert_eq!(of("gfx942").unwrap()[..], b"another"[..], "{version}");
+            assert_eq!(of("gfx1201"), Err(HipError::NoBinaryForGpu), "{version}");
+        }
+        // SAFETY: whole, all of them.
+        let of = |file: &[u8]| unsafe { object(file.as_ptr(), &gpu("gfx1100")) };
+        // How long it is is not known, and what is not known is not read.
+        assert_eq!(of(&packed(1, &plain)), Err(HipError::NotSupported));
+        assert_eq!(of(&packed(4, &plain)), Err(HipError::InvalidImage));
+        assert_eq!(
+            of(&packed(2, b"no bundle at all")),
+            Err(HipError::InvalidImage)
+        );
+        let mut huge = packed(3, &plain);
+        huge[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(of(&huge), Err(HipError::InvalidImage));
+        let mut bomb = packed(3, &plain);
+        bomb[16..24].copy_from_slice(&u64::MAX.to_le_bytes());
+        assert_eq!(of(&bomb), Err(HipError::InvalidImage));
     }
 }

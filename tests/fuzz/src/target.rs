@@ -95,6 +95,12 @@ pub const TARGETS: [(&str, &str, Make, u64); 14] = [
     ),
     ("code-object", "compiled kernels", code_object::target, 6000),
     (
+        "code-bundle",
+        "compiled kernels for several GPUs in one file, compressed or not",
+        code_object::bundle,
+        2000,
+    ),
+    (
         "code-image",
         "compiled kernels as they lie in a GPU's memory",
         code_object::image,

@@ -30,7 +30,7 @@ pub unsafe extern "C" fn hipModuleLoadData(
         let target = TargetId::parse(&device.gpu.node().arch).ok_or(HipError::InvalidDevice)?;
         // SAFETY: the caller passes a whole code object, or a whole bundle of them.
         let object = unsafe { image::object(image.cast(), &target)? };
-        let loaded = Module::load(device, object)?;
+        let loaded = Module::load(device, &object)?;
         // SAFETY: the caller's pointer.
         unsafe { put(module, runtime.modules.insert(Arc::new(loaded))) }
     })
