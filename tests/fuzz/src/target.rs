@@ -42,7 +42,7 @@ pub trait Target {
 type Make = fn() -> Box<dyn Target>;
 
 /// All targets: name, what is damaged, how to make it, and how many inputs the short run tries.
-pub const TARGETS: [(&str, &str, Make, u64); 14] = [
+pub const TARGETS: [(&str, &str, Make, u64); 15] = [
     (
         "gguf-header",
         "a GGUF header, and where it puts tensors",
