@@ -1,8 +1,20 @@
 //! Shapes in which configuration files write values.
 
+use serde::de::DeserializeOwned;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::fmt;
+
+/// A configuration of this class, in which settings that are null are those left out.
+///
+/// # Errors
+/// If a value is of another kind than the setting's.
+pub fn read<T: DeserializeOwned>(mut json: Value) -> Result<T, String> {
+    if let Value::Object(fields) = &mut json {
+        fields.retain(|_, value| !value.is_null());
+    }
+    serde_json::from_value(json).map_err(|e| e.to_string())
+}
 
 /// One value for all blocks, or one per block.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
@@ -211,9 +223,7 @@ impl Others {
         });
         match unknown {
             None => Ok(()),
-            Some((name, value)) => Err(format!(
-                "the setting {name} ({value}) in config.json is not known"
-            )),
+            Some((name, value)) => Err(format!("the setting {name} ({value}) is not known")),
         }
     }
 

@@ -19,6 +19,7 @@ pub mod ltx_vae;
 pub mod norm;
 mod pieces;
 pub mod preprocess;
+pub mod processor;
 pub mod rotation;
 pub mod siglip;
 pub mod t2i_adapter;

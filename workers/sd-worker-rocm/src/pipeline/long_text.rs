@@ -7,6 +7,7 @@ use super::text::Prompt;
 use crate::models::change::Change;
 use crate::models::language::seeing::SeeingConfig;
 use crate::models::language::LanguageConfig;
+use crate::models::processor;
 use crate::models::t5::{self, T5Encoder};
 use crate::prompt::tokenizer::library_tokenizer;
 use crate::prompt::{parse, Segment};
@@ -178,14 +179,8 @@ impl LongModel {
         let json: Value = part.config()?;
         let config = SeeingConfig::from_json(&json).map_err(|e| part.bad_config(e))?;
         let name = format!("{processor}/preprocessor_config.json");
-        let preparation: Preparation = match folder.contains(&name) {
-            true => folder.json(&name)?,
-            false => Preparation::default(),
-        };
-        preparation.check().map_err(|reason| Error::BadModel {
-            path: folder.path(&name),
-            reason,
-        })?;
+        let check = |preparation: &Preparation| preparation.check(&config.vision);
+        let preparation = processor::of_folder(folder, &name, Preparation::default(), check)?;
         Ok(Self::Language(Box::new(LanguageModel {
             config: config.language.clone(),
             weights: language::seeing(&part.weights()?),

@@ -1,7 +1,9 @@
 //! How pictures are prepared for a language model that sees.
 
 use crate::editing::resize::Filter;
+use crate::models::config::Others;
 use crate::models::language::vision::{Patches, VisionConfig};
+use crate::models::processor::{Size, WITHOUT_EFFECT};
 use candle_core::Result as CandleResult;
 use image::RgbImage;
 use serde::Deserialize;
@@ -17,20 +19,18 @@ pub struct Preparation {
     image_std: [f32; 3],
     min_pixels: Option<usize>,
     max_pixels: Option<usize>,
-    size: Edges,
+    size: Option<Size>,
     rescale_factor: f64,
     do_resize: bool,
     do_rescale: bool,
     do_normalize: bool,
     resample: u8,
-}
-
-/// Least and most pixels, under names that once meant something else.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-struct Edges {
-    shortest_edge: Option<usize>,
-    longest_edge: Option<usize>,
+    patch_size: Option<usize>,
+    temporal_patch_size: Option<usize>,
+    merge_size: Option<usize>,
+    /// What no field has.
+    #[serde(flatten)]
+    others: Others,
 }
 
 impl Default for Preparation {
@@ -40,22 +40,45 @@ impl Default for Preparation {
             image_std: [0.268_629_54, 0.261_302_6, 0.275_777_1],
             min_pixels: None,
             max_pixels: None,
-            size: Edges::default(),
+            size: None,
             rescale_factor: 1.0 / 255.0,
             do_resize: true,
             do_rescale: true,
             do_normalize: true,
             resample: 3,
+            patch_size: None,
+            temporal_patch_size: None,
+            merge_size: None,
+            others: Others::default(),
         }
     }
 }
 
 impl Preparation {
-    /// Whether the settings make sense and are implemented.
+    /// Whether the settings make sense, are implemented and fit a tower.
     ///
     /// # Errors
     /// Names the first that does not.
-    pub fn check(&self) -> std::result::Result<(), String> {
+    pub fn check(&self, config: &VisionConfig) -> std::result::Result<(), String> {
+        self.others.refuse(&WITHOUT_EFFECT)?;
+        for (name, said, of_tower) in [
+            ("patch_size", self.patch_size, config.patch_size),
+            (
+                "temporal_patch_size",
+                self.temporal_patch_size,
+                config.temporal_patch_size,
+            ),
+            ("merge_size", self.merge_size, config.spatial_merge_size),
+        ] {
+            if said.is_some_and(|said| said != of_tower) {
+                return Err(format!("{name} {said:?} is not the tower's {of_tower}"));
+            }
+        }
+        if !matches!(self.size, None | Some(Size::Area { .. })) {
+            return Err(
+                "size other than shortest_edge and longest_edge is not implemented".to_string(),
+            );
+        }
         for (name, set) in [
             ("do_resize", self.do_resize),
             ("do_rescale", self.do_rescale),
@@ -81,15 +104,20 @@ impl Preparation {
         match least <= most && (1..=MOST).contains(&most) {
             true => Ok(()),
             false => Err(format!(
-                "{least} to {most} pixels are not possible; up to {MOST} are"
+                "{least} to {most} pixels (min_pixels and max_pixels, or size) are not possible; up to {MOST} are"
             )),
         }
     }
 
     fn pixels(&self) -> (usize, usize) {
-        let least = self.min_pixels.or(self.size.shortest_edge);
-        let most = self.max_pixels.or(self.size.longest_edge);
-        (least.unwrap_or(56 * 56), most.unwrap_or(28 * 28 * 1280))
+        let (least, most) = match self.size {
+            Some(Size::Area { least, most }) => (least, most),
+            _ => (56 * 56, 28 * 28 * 1280),
+        };
+        (
+            self.min_pixels.unwrap_or(least),
+            self.max_pixels.unwrap_or(most),
+        )
     }
 
     /// A picture's size in whole rows of `unit` pixels, within the limits.
@@ -151,7 +179,8 @@ mod tests {
 
     #[test]
     fn preparations_that_are_not_followed_are_refused() {
-        assert_eq!(Preparation::default().check(), Ok(()));
+        let tower: VisionConfig = serde_json::from_str("{}").unwrap();
+        assert_eq!(Preparation::default().check(&tower), Ok(()));
         for (json, reason) in [
             (r#"{"do_resize": false}"#, "do_resize"),
             (r#"{"do_rescale": false}"#, "do_rescale"),
@@ -164,9 +193,10 @@ mod tests {
                 "9 to 3",
             ),
             (r#"{"max_pixels": 1000000000000}"#, "are not possible"),
+            (r#"{"merge_size": 3}"#, "merge_size"),
         ] {
             let preparation: Preparation = serde_json::from_str(json).unwrap();
-            let error = preparation.check().unwrap_err();
+            let error = preparation.check(&tower).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
     }

@@ -8,6 +8,7 @@ use crate::editing::resize::Filter;
 use crate::info::Family;
 use crate::models::config::Others;
 use crate::models::layers::{linear, Linear};
+use crate::models::processor::{self, Size, WITHOUT_EFFECT};
 use crate::models::siglip::{Siglip, SiglipConfig};
 use crate::models::VarBuilder;
 use crate::request::{BlockStrengths, ImageRequest, IpAdapter};
@@ -27,7 +28,7 @@ const WIDEST: usize = 1 << 16;
 /// `preprocessor_config.json` of a `SiglipImageProcessor`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
-struct Pictures {
+pub struct SiglipPictures {
     size: Option<Size>,
     image_mean: [f64; 3],
     image_std: [f64; 3],
@@ -36,15 +37,12 @@ struct Pictures {
     do_resize: bool,
     do_rescale: bool,
     do_normalize: bool,
+    /// What no field has.
+    #[serde(flatten)]
+    others: Others,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-struct Size {
-    height: usize,
-    width: usize,
-}
-
-impl Default for Pictures {
+impl Default for SiglipPictures {
     fn default() -> Self {
         Self {
             size: None,
@@ -55,14 +53,19 @@ impl Default for Pictures {
             do_resize: true,
             do_rescale: true,
             do_normalize: true,
+            others: Others::default(),
         }
     }
 }
 
-impl Pictures {
+impl SiglipPictures {
     /// Whether the settings make sense for pictures of `pixels` each way and are implemented.
-    fn check(&self, pixels: usize) -> std::result::Result<(), String> {
-        let whole = Size {
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub fn check(&self, pixels: usize) -> std::result::Result<(), String> {
+        self.others.refuse(&WITHOUT_EFFECT)?;
+        let whole = Size::Sides {
             height: pixels,
             width: pixels,
         };
@@ -92,12 +95,22 @@ impl Pictures {
 
 /// `config.json` of a `ReduxImageEncoder`.
 #[derive(Debug, Clone, Deserialize)]
-struct EmbedderConfig {
+pub struct ReduxConfig {
     redux_dim: usize,
     txt_in_features: usize,
     /// What no field has.
     #[serde(flatten)]
     others: Others,
+}
+
+impl ReduxConfig {
+    /// Whether all settings are known.
+    ///
+    /// # Errors
+    /// Names the first that is not.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        self.others.refuse(&[])
+    }
 }
 
 /// The two layers.
@@ -110,7 +123,7 @@ struct Embedder {
 pub(super) struct Redux {
     tower: Module<Siglip>,
     embedder: Module<Embedder>,
-    pictures: Pictures,
+    pictures: SiglipPictures,
     pixels: usize,
     device: Device,
 }
@@ -149,22 +162,13 @@ impl Redux {
         }
         let config = SiglipConfig::from_json(tower.config()?).map_err(|e| tower.bad_config(e))?;
         let pixels = config.image_size;
-        let pictures: Pictures = match folder.contains(name) {
-            true => folder.json(name)?,
-            false => Pictures::default(),
-        };
-        pictures.check(pixels).map_err(|reason| Error::BadModel {
-            path: folder.path(name),
-            reason,
-        })?;
+        let check = |pictures: &SiglipPictures| pictures.check(pixels);
+        let pictures = processor::of_folder(&folder, name, SiglipPictures::default(), check)?;
         let (layers, seen, text) = match path.is_dir() {
             true => {
                 let embedder = folder.part("image_embedder");
-                let config: EmbedderConfig = embedder.config()?;
-                config
-                    .others
-                    .refuse(&[])
-                    .map_err(|e| embedder.bad_config(e))?;
+                let config: ReduxConfig = embedder.config()?;
+                config.check().map_err(|e| embedder.bad_config(e))?;
                 let weights = embedder.weights()?;
                 (weights, config.redux_dim, config.txt_in_features)
             }

@@ -3,6 +3,8 @@
 use super::module::Module;
 use crate::editing::resize::Filter;
 use crate::models::clip_vision::{ClipVision, ClipVisionConfig};
+use crate::models::config::Others;
+use crate::models::processor::{self, Size, WITHOUT_EFFECT};
 use crate::weights::folder::Folder;
 use crate::weights::Weights;
 use candle_core::{DType, Device, Tensor};
@@ -17,8 +19,8 @@ use worker::{Error, Result};
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ClipPictures {
-    size: Side,
-    crop_size: Side,
+    size: Size,
+    crop_size: Size,
     image_mean: [f64; 3],
     image_std: [f64; 3],
     rescale_factor: f64,
@@ -27,22 +29,19 @@ pub struct ClipPictures {
     do_center_crop: bool,
     do_rescale: bool,
     do_normalize: bool,
-}
-
-/// Pixels of a side, as files of several ages write it.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(untagged)]
-enum Side {
-    Shortest { shortest_edge: usize },
-    Both { height: usize, width: usize },
-    Plain(usize),
+    /// What no field has.
+    #[serde(flatten)]
+    others: Others,
 }
 
 impl Default for ClipPictures {
     fn default() -> Self {
         Self {
-            size: Side::Shortest { shortest_edge: 224 },
-            crop_size: Side::Plain(224),
+            size: Size::Shortest(224),
+            crop_size: Size::Sides {
+                height: 224,
+                width: 224,
+            },
             image_mean: [0.48145466, 0.4578275, 0.40821073],
             image_std: [0.26862954, 0.26130258, 0.27577711],
             rescale_factor: 1.0 / 255.0,
@@ -51,6 +50,7 @@ impl Default for ClipPictures {
             do_center_crop: true,
             do_rescale: true,
             do_normalize: true,
+            others: Others::default(),
         }
     }
 }
@@ -59,10 +59,11 @@ impl ClipPictures {
     /// CLIP's own, for pictures of `pixels` each way.
     fn of(pixels: usize) -> Self {
         Self {
-            size: Side::Shortest {
-                shortest_edge: pixels,
+            size: Size::Shortest(pixels),
+            crop_size: Size::Sides {
+                height: pixels,
+                width: pixels,
             },
-            crop_size: Side::Plain(pixels),
             ..Self::default()
         }
     }
@@ -72,6 +73,7 @@ impl ClipPictures {
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self, pixels: usize) -> std::result::Result<(), String> {
+        self.others.refuse(&WITHOUT_EFFECT)?;
         for (name, followed) in [
             ("do_resize", self.do_resize),
             ("do_center_crop", self.do_center_crop),
@@ -88,17 +90,13 @@ impl ClipPictures {
                 self.resample
             ));
         }
-        let shortest = match self.size {
-            Side::Shortest { shortest_edge } => shortest_edge,
-            Side::Both { .. } | Side::Plain(_) => {
-                return Err("size other than shortest_edge is not implemented".to_string())
-            }
+        let Size::Shortest(shortest) = self.size else {
+            return Err("size other than shortest_edge is not implemented".to_string());
         };
-        let crop = match self.crop_size {
-            Side::Both { height, width } => [height, width],
-            Side::Plain(size) => [size, size],
-            Side::Shortest { .. } => return Err("crop_size has a height and a width".to_string()),
+        let Size::Sides { height, width } = self.crop_size else {
+            return Err("crop_size has a height and a width".to_string());
         };
+        let crop = [height, width];
         if crop != [pixels; 2] || shortest < pixels || shortest > 1 << 12 {
             return Err(format!(
                 "pictures of {crop:?} out of {shortest} pixels; the network takes {pixels}"
@@ -117,7 +115,7 @@ impl ClipPictures {
 
     /// `(1, 3, pixels, pixels)`, f32, on the CPU.
     fn tensor(&self, picture: &RgbImage, pixels: usize) -> candle_core::Result<Tensor> {
-        let Side::Shortest { shortest_edge } = self.size else {
+        let Size::Shortest(shortest_edge) = self.size else {
             candle_core::bail!("pictures are scaled by their shortest edge")
         };
         let (width, height) = (picture.width() as usize, picture.height() as usize);
@@ -161,15 +159,8 @@ impl VisionModel {
         let part = folder.part("image_encoder");
         let config = ClipVisionConfig::from_json(part.config()?).map_err(|e| part.bad_config(e))?;
         let name = "image_processor/preprocessor_config.json";
-        let pictures: ClipPictures = match folder.contains(name) {
-            true => folder.json(name)?,
-            false => ClipPictures::default(),
-        };
-        let bad = |reason| Error::BadModel {
-            path: folder.path(name),
-            reason,
-        };
-        pictures.check(config.image_size).map_err(bad)?;
+        let check = |pictures: &ClipPictures| pictures.check(config.image_size);
+        let pictures = processor::of_folder(folder, name, ClipPictures::default(), check)?;
         Ok(Self {
             config,
             pictures,
@@ -187,15 +178,9 @@ impl VisionModel {
         let part = folder.part("");
         let config = ClipVisionConfig::from_json(part.config()?).map_err(|e| part.bad_config(e))?;
         let name = "preprocessor_config.json";
-        let pictures: ClipPictures = match folder.contains(name) {
-            true => folder.json(name)?,
-            false => ClipPictures::of(config.image_size),
-        };
-        let bad = |reason| Error::BadModel {
-            path: folder.path(name),
-            reason,
-        };
-        pictures.check(config.image_size).map_err(bad)?;
+        let check = |pictures: &ClipPictures| pictures.check(config.image_size);
+        let usual = ClipPictures::of(config.image_size);
+        let pictures = processor::of_folder(&folder, name, usual, check)?;
         Ok(Self {
             config,
             pictures,
@@ -354,7 +339,7 @@ mod tests {
             image::Rgb([255 * u8::from((30..60).contains(&x)); 3])
         });
         let how = ClipPictures {
-            size: Side::Shortest { shortest_edge: 10 },
+            size: Size::Shortest(10),
             ..ClipPictures::default()
         };
         let rows = how.tensor(&picture, 10).unwrap();

@@ -13,7 +13,7 @@ use crate::models::preprocess::hed::Hed;
 use crate::models::preprocess::lineart::{Layout, Lineart};
 use crate::models::preprocess::lineart_anime::LineartAnime;
 use crate::models::preprocess::mlsd::Mlsd;
-use crate::models::VarBuilder;
+use crate::models::{processor, VarBuilder};
 use crate::pipeline::picture;
 use crate::weights::folder::Folder;
 use crate::weights::Weights;
@@ -58,16 +58,9 @@ fn configured<T>(
 ) -> Result<(T, Seeing)> {
     const SEEING: &str = "preprocessor_config.json";
     let folder = Folder::Disk(path.to_path_buf());
-    let bad = |name: &str| {
-        let path = path.join(name);
-        move |reason| Error::BadModel { path, reason }
-    };
     let json: Value = folder.json("config.json")?;
-    let config = read(&json).map_err(bad("config.json"))?;
-    let seeing = match folder.contains(SEEING) {
-        false => usual,
-        true => Seeing::of(folder.json(SEEING)?).map_err(bad(SEEING))?,
-    };
+    let config = read(&json).map_err(|reason| folder.part("").bad_config(reason))?;
+    let seeing = processor::of_folder(&folder, SEEING, usual, Seeing::check)?;
     Ok((config, seeing))
 }
 

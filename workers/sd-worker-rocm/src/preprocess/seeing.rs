@@ -1,6 +1,8 @@
-//! How a network sees pictures: `preprocessor_config.json` of transformers.
+//! How a network of depths sees pictures.
 
 use crate::editing::resize::Filter;
+use crate::models::config::{read, Others};
+use crate::models::processor::{Size, WITHOUT_EFFECT};
 use crate::pipeline::picture;
 use candle_core::{Device, Result as CandleResult, Tensor};
 use image::RgbImage;
@@ -10,15 +12,7 @@ use serde_json::Value;
 /// Most pixels of a picture as a network sees it.
 const MAX_PIXELS: usize = 1 << 24;
 
-/// A size, in the ways in which it is written.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(untagged)]
-enum Size {
-    Sides { height: usize, width: usize },
-    Both(usize),
-}
-
-/// What is done to a picture before a network sees it.
+/// What is done to a picture before a network sees it: `preprocessor_config.json` of a `DPTImageProcessor`.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(default)]
 pub struct Seeing {
@@ -32,20 +26,28 @@ pub struct Seeing {
     do_normalize: bool,
     image_mean: [f64; 3],
     image_std: [f64; 3],
-    do_pad: bool,
-    do_center_crop: Option<bool>,
+    /// What no field has.
+    #[serde(flatten)]
+    others: Others,
 }
 
 /// ImageNet's colours.
 const MEAN: [f64; 3] = [0.485, 0.456, 0.406];
 const DEVIATION: [f64; 3] = [0.229, 0.224, 0.225];
 
+fn square(side: usize) -> Size {
+    Size::Sides {
+        height: side,
+        width: side,
+    }
+}
+
 impl Default for Seeing {
     /// As DPT's are.
     fn default() -> Self {
         Self {
             do_resize: true,
-            size: Size::Both(384),
+            size: square(384),
             resample: 3,
             keep_aspect_ratio: false,
             ensure_multiple_of: 1,
@@ -54,8 +56,7 @@ impl Default for Seeing {
             do_normalize: true,
             image_mean: [0.5; 3],
             image_std: [0.5; 3],
-            do_pad: false,
-            do_center_crop: None,
+            others: Others::default(),
         }
     }
 }
@@ -64,7 +65,7 @@ impl Seeing {
     /// As Depth Anything is trained.
     pub fn of_depth_anything() -> Self {
         Self {
-            size: Size::Both(518),
+            size: square(518),
             keep_aspect_ratio: true,
             ensure_multiple_of: 14,
             image_mean: MEAN,
@@ -77,24 +78,25 @@ impl Seeing {
     ///
     /// # Errors
     /// Names the first that makes no sense or is not implemented.
-    pub fn of(mut json: Value) -> Result<Self, String> {
-        if let Value::Object(fields) = &mut json {
-            fields.retain(|_, value| !value.is_null());
-        }
-        let seeing: Self = serde_json::from_value(json).map_err(|e| e.to_string())?;
+    pub fn of(json: Value) -> Result<Self, String> {
+        let seeing: Self = read(json)?;
         seeing.check().map(|()| seeing)
     }
 
-    fn check(&self) -> Result<(), String> {
+    /// Whether the settings make sense and are implemented.
+    ///
+    /// # Errors
+    /// Names the first that does not.
+    pub fn check(&self) -> Result<(), String> {
+        self.others.refuse(&WITHOUT_EFFECT)?;
         let near = (self.rescale_factor * 255.0 - 1.0).abs() < 1e-3;
         if !self.do_rescale || !near {
             return Err("do_rescale with rescale_factor 1/255 is implemented only".to_string());
         }
-        if self.do_pad || self.do_center_crop == Some(true) {
-            return Err("do_pad and do_center_crop are not implemented".to_string());
-        }
         self.filter()?;
-        let (height, width) = self.sides();
+        let Some((height, width)) = self.sides() else {
+            return Err("size other than height and width is not implemented".to_string());
+        };
         let multiple = self.ensure_multiple_of;
         for side in [height, width, multiple] {
             if !(1..=4096).contains(&side) {
@@ -109,10 +111,10 @@ impl Seeing {
         }
     }
 
-    fn sides(&self) -> (usize, usize) {
+    fn sides(&self) -> Option<(usize, usize)> {
         match self.size {
-            Size::Sides { height, width } => (height, width),
-            Size::Both(side) => (side, side),
+            Size::Sides { height, width } => Some((height, width)),
+            Size::Shortest(_) | Size::Area { .. } => None,
         }
     }
 
@@ -130,10 +132,10 @@ impl Seeing {
 
     /// Width and height in which the network sees a picture of this size.
     fn size_of(&self, (width, height): (u32, u32)) -> (usize, usize) {
-        if !self.do_resize {
+        let sides = self.sides().filter(|_| self.do_resize);
+        let Some((high, wide)) = sides else {
             return (width as usize, height as usize);
-        }
-        let (high, wide) = self.sides();
+        };
         let mut scales = (
             high as f64 / f64::from(height.max(1)),
             wide as f64 / f64::from(width.max(1)),

@@ -9,6 +9,8 @@ use sd_worker_rocm::models::dc_vae::DcVaeConfig;
 use sd_worker_rocm::models::language::vision::VisionConfig;
 use sd_worker_rocm::models::language::LanguageConfig;
 use sd_worker_rocm::models::ltx_vae::LtxVaeConfig;
+use sd_worker_rocm::models::preprocess::bit::BitConfig;
+use sd_worker_rocm::models::preprocess::dpt::{DepthConfig, Dinov2Config};
 use sd_worker_rocm::models::siglip::SiglipConfig;
 use sd_worker_rocm::models::t2i_adapter::AdapterConfig;
 use sd_worker_rocm::models::t5;
@@ -29,6 +31,10 @@ use sd_worker_rocm::models::unet::config::UNetConfig;
 use sd_worker_rocm::models::vae::patched::PatchedVaeConfig;
 use sd_worker_rocm::models::vae::VaeConfig;
 use sd_worker_rocm::models::wan_vae::WanVaeConfig;
+use sd_worker_rocm::pipeline::preparation::Preparation;
+use sd_worker_rocm::pipeline::redux::{ReduxConfig, SiglipPictures};
+use sd_worker_rocm::pipeline::vision::ClipPictures;
+use sd_worker_rocm::preprocess::seeing::Seeing;
 use serde_json::{json, Map, Value};
 use std::collections::BTreeMap;
 
@@ -58,8 +64,13 @@ const NOTES: &str =
 const OF_DECODERS: &str =
     "bos_token_id eos_token_id max_position_embeddings pad_token_id tie_word_embeddings use_cache";
 
+/// Of every image processor: how it is given the picture, and what belongs to steps that are off.
+const OF_PROCESSORS: &str =
+    "data_format default_to_square device disable_grouping do_convert_rgb image_seq_length \
+     input_data_format pad_size return_tensors";
+
 /// Each class with its configuration here, and the settings that are without effect.
-const CLASSES: [(&str, Read, &str); 37] = [
+const CLASSES: [(&str, Read, &str); 46] = [
     (
         "CLIPTextConfig",
         read!(ClipConfig),
@@ -137,6 +148,35 @@ const CLASSES: [(&str, Read, &str); 37] = [
     ),
     ("WanTransformer3DModel", read!(WanConfig), ""),
     ("LTXVideoTransformer3DModel", read!(LtxConfig), ""),
+    ("ReduxImageEncoder", read!(ReduxConfig), ""),
+    ("DPTConfig", read_depth, DPT),
+    ("DepthAnythingConfig", read_depth, ""),
+    (
+        "Dinov2Config",
+        read!(Dinov2Config),
+        "attention_probs_dropout_prob drop_path_rate hidden_dropout_prob layerscale_value use_mask_token",
+    ),
+    ("BitConfig", read!(BitConfig), "drop_path_rate"),
+    (
+        "DPTImageProcessorPil",
+        read!(Seeing),
+        "crop_size size_divisor",
+    ),
+    (
+        "CLIPImageProcessorPil",
+        read!(ClipPictures, for_224_pixels),
+        "",
+    ),
+    (
+        "SiglipImageProcessorPil",
+        read!(SiglipPictures, for_224_pixels),
+        "crop_size",
+    ),
+    (
+        "Qwen2VLImageProcessorPil",
+        read!(Preparation, for_the_usual_tower),
+        "crop_size",
+    ),
 ];
 
 /// Of training, of tokens, of the decoder.
@@ -157,6 +197,46 @@ fn read_t5(json: &Value) -> Result<(String, Result<(), String>), String> {
         ),
     );
     Ok((format!("{followed:?}"), Ok(())))
+}
+
+/// Of training, of hybrids alone, and of parts that depths do not go through.
+const DPT: &str =
+    "attention_probs_dropout_prob auxiliary_loss_weight backbone_featmap_shape hidden_dropout_prob \
+     neck_ignore_stages pooler_act pooler_output_size semantic_classifier_dropout \
+     semantic_loss_ignore_index use_auxiliary_head";
+
+/// Depths' are read and checked in one.
+fn read_depth(json: &Value) -> Result<(String, Result<(), String>), String> {
+    Ok((format!("{:?}", DepthConfig::of(json)?), Ok(())))
+}
+
+/// Processors are checked beside the network whose pictures they prepare.
+trait Beside {
+    fn for_224_pixels(&self) -> Result<(), String> {
+        Err("not for networks with one size".to_string())
+    }
+
+    fn for_the_usual_tower(&self) -> Result<(), String> {
+        Err("not for towers".to_string())
+    }
+}
+
+impl Beside for ClipPictures {
+    fn for_224_pixels(&self) -> Result<(), String> {
+        self.check(224)
+    }
+}
+
+impl Beside for SiglipPictures {
+    fn for_224_pixels(&self) -> Result<(), String> {
+        self.check(224)
+    }
+}
+
+impl Beside for Preparation {
+    fn for_the_usual_tower(&self) -> Result<(), String> {
+        self.check(&serde_json::from_value(json!({})).unwrap())
+    }
 }
 
 /// Without a window, which they have where `use_sliding_window` says so.
@@ -185,6 +265,18 @@ fn sizes(class: &str) -> Value {
         "Gemma2Config" => json!({"model_type": "gemma2"}),
         "Gemma3TextConfig" => json!({"model_type": "gemma3_text"}),
         "Qwen2_5_VLTextConfig" => json!({"model_type": "qwen2_5_vl_text", "max_window_layers": 28}),
+        "DPTConfig" => json!({"image_size": 383, "use_bias_in_fusion_residual": false}),
+        "DepthAnythingConfig" => json!({
+            "model_type": "depth_anything",
+            "backbone_config": {"model_type": "dinov2", "hidden_size": 384, "num_attention_heads": 6, "image_size": 518,
+                "out_indices": [9, 10, 11, 12], "reshape_hidden_states": false},
+        }),
+        "Dinov2Config" => {
+            json!({"image_size": 223, "out_indices": [9, 10, 11, 12], "reshape_hidden_states": false})
+        }
+        "BitConfig" => json!({
+            "depths": [3, 4, 9], "embedding_dynamic_padding": true, "global_padding": "same", "layer_type": "bottleneck",
+        }),
         "Qwen3VLTextConfig" => json!({"model_type": "qwen3_vl_text"}),
         _ => json!({}),
     }
@@ -220,7 +312,14 @@ fn every_setting_is_followed_or_refused() {
         if settings.contains_key("num_key_value_heads") {
             ignored_ones.extend(OF_DECODERS.split_whitespace());
         }
-        for (name, [_, other]) in settings {
+        if class.ends_with("Pil") {
+            ignored_ones.extend(OF_PROCESSORS.split_whitespace());
+        }
+        for (name, [default, other]) in settings {
+            let other = match base.get(name) == Some(other) {
+                true => default,
+                false => other,
+            };
             let mut changed = base.clone();
             changed.insert(name.clone(), other.clone());
             let result = read(&Value::Object(changed));
@@ -260,6 +359,51 @@ fn every_setting_is_followed_or_refused() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// The convolutions before a hybrid's transformer are followed or refused, too, and what joins them to it.
+#[test]
+fn depths_of_a_hybrid() {
+    let bit = json!({
+        "model_type": "bit", "depths": [1, 1, 2], "hidden_sizes": [16, 16, 24], "embedding_dynamic_padding": true,
+        "global_padding": "same", "layer_type": "bottleneck", "out_features": ["stage1", "stage2", "stage3"],
+        "drop_path_rate": 0.0, "use_bfloat16": false,
+    });
+    let whole = json!({
+        "model_type": "dpt", "is_hybrid": true, "backbone_config": bit, "backbone_featmap_shape": [1, 24, 4, 4],
+    });
+    let read = |name: &str, value: Value| {
+        let mut changed = whole.clone();
+        changed[name] = value;
+        DepthConfig::of(&changed)
+    };
+    read("backbone", Value::Null).unwrap();
+    for (name, value) in [
+        ("backbone_featmap_shape", json!([1, 32, 4, 4])),
+        ("neck_ignore_stages", json!([0])),
+        ("readout_type", json!("add")),
+        ("backbone", json!("another/one")),
+        ("backbone_config", json!({"model_type": "resnet"})),
+        ("backbone_kwargs", json!({"out_indices": [1]})),
+    ] {
+        let error = read(name, value).unwrap_err();
+        assert!(error.contains(name), "{name}: {error}");
+    }
+    for (name, value) in [
+        ("layer_type", Value::Null),
+        ("out_indices", json!([1, 3])),
+        ("a_new_setting", json!(1)),
+    ] {
+        let mut other = bit.clone();
+        other[name] = value;
+        let error = read("backbone_config", other).unwrap_err();
+        assert!(error.contains(name), "{name}: {error}");
+    }
+    // DINOv2 stands below Depth Anything, not below DPT.
+    let mut other = whole;
+    other["is_hybrid"] = json!(false);
+    let error = DepthConfig::of(&other).unwrap_err();
+    assert!(error.contains("backbone_config"), "{error}");
 }
 
 /// Sums and products of sizes as large as numbers go are not computed.

@@ -4,6 +4,7 @@
     python3 make_configurations.py OUT.json
 """
 import importlib
+import enum
 import inspect
 import json
 import sys
@@ -12,12 +13,13 @@ import transformers
 
 CLASSES = {
     transformers: ['CLIPTextConfig', 'CLIPVisionConfig', 'SiglipVisionConfig', 'T5Config', 'UMT5Config', 'Qwen2Config', 'Qwen3Config', 'LlamaConfig', 'MistralConfig', 'Gemma2Config',
-                   'Gemma3TextConfig', 'Qwen2_5_VLTextConfig', 'Qwen3VLTextConfig', 'Qwen2_5_VLVisionConfig'],
+                   'Gemma3TextConfig', 'Qwen2_5_VLTextConfig', 'Qwen3VLTextConfig', 'Qwen2_5_VLVisionConfig', 'DPTConfig', 'DepthAnythingConfig', 'Dinov2Config', 'BitConfig',
+                   'DPTImageProcessorPil', 'CLIPImageProcessorPil', 'SiglipImageProcessorPil', 'Qwen2VLImageProcessorPil'],
     diffusers: ['UNet2DConditionModel', 'ControlNetModel', 'ControlNetUnionModel', 'T2IAdapter', 'AutoencoderKL', 'AutoencoderKLFlux2', 'AutoencoderKLWan',
                 'AutoencoderKLQwenImage', 'AutoencoderKLLTXVideo', 'AutoencoderDC', 'SD3Transformer2DModel', 'SD3ControlNetModel', 'FluxTransformer2DModel',
                 'FluxControlNetModel', 'Flux2Transformer2DModel', 'ChromaTransformer2DModel', 'ZImageTransformer2DModel', 'QwenImageTransformer2DModel',
                 'Lumina2Transformer2DModel', 'HiDreamImageTransformer2DModel', 'SanaTransformer2DModel', 'WanTransformer3DModel',
-                'LTXVideoTransformer3DModel'],
+                'LTXVideoTransformer3DModel', 'ReduxImageEncoder'],
 }
 # Those that the library does not show at its top.
 QWEN = 'transformers.models.qwen2_5_vl.configuration_qwen2_5_vl'
@@ -37,6 +39,8 @@ def another(name, value, hint):
         return value + '_another'
     if isinstance(value, dict):
         return {**value, 'another': 1}
+    if name in ('image_mean', 'image_std'):
+        return [number + 0.25 for number in value]
     if isinstance(value, (list, tuple)) and value:
         return [*value, value[-1]]
     hint = str(hint).replace('typing.', '')
@@ -49,13 +53,18 @@ def another(name, value, hint):
 
 def settings(module, name):
     kind = getattr(importlib.import_module(MODULES[name]) if name in MODULES else module, name)
+    if hasattr(kind, 'valid_kwargs'):
+        # An image processor: its settings are fields of the class.
+        takes = [(key, getattr(kind, key, None), hint) for key, hint in kind.valid_kwargs.__annotations__.items()]
+    else:
+        kept = [p for p in inspect.signature(kind.__init__).parameters.values() if p.name != 'self' and p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)]
+        # Files of backbones have these without the line.
+        takes = [(p.name.removeprefix('_'), None if p.default is p.empty else p.default, p.annotation) for p in kept]
     taken = {}
-    for key, parameter in inspect.signature(kind.__init__).parameters.items():
-        if key == 'self' or parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL):
-            continue
-        default = None if parameter.default is parameter.empty else parameter.default
+    for key, default, hint in takes:
+        default = default.value if isinstance(default, enum.Enum) else default
         if isinstance(default, (str, int, float, bool, list, tuple, dict, type(None))):
-            taken[key] = [default, another(key, default, parameter.annotation)]
+            taken[key] = [default, another(key, default, hint)]
     return taken
 
 

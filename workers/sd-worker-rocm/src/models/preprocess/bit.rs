@@ -1,12 +1,13 @@
 //! BiT (arXiv:1912.11370), the convolutions before the transformer of DPT-hybrid: residual blocks whose weights are
 //! standardised and whose channels are normalised in groups.
 
-use crate::models::config::within;
+use crate::models::config::{read, within, Others};
 use crate::models::norm::GroupNorm;
 use crate::models::VarBuilder;
 use candle_core::{Module, Result, Tensor};
 use candle_nn::{Conv2d, Conv2dConfig};
 use serde::Deserialize;
+use serde_json::Value;
 
 /// Of the group norms.
 const EPS: f64 = 1e-5;
@@ -29,6 +30,12 @@ pub struct BitConfig {
     hidden_act: String,
     output_stride: usize,
     width_factor: usize,
+    num_channels: usize,
+    out_indices: Option<Vec<usize>>,
+    out_features: Option<Vec<String>>,
+    /// What no field has.
+    #[serde(flatten)]
+    others: Others,
 }
 
 impl Default for BitConfig {
@@ -36,29 +43,72 @@ impl Default for BitConfig {
         Self {
             embedding_size: 64,
             hidden_sizes: vec![256, 512, 1024, 2048],
-            depths: vec![3, 4, 9],
+            depths: vec![3, 4, 6, 3],
             num_groups: 32,
-            layer_type: "bottleneck".to_string(),
-            global_padding: Some("same".to_string()),
-            embedding_dynamic_padding: true,
+            layer_type: "preactivation".to_string(),
+            global_padding: None,
+            embedding_dynamic_padding: false,
             hidden_act: "relu".to_string(),
             output_stride: 32,
             width_factor: 1,
+            num_channels: 3,
+            out_indices: None,
+            out_features: None,
+            others: Others::default(),
         }
     }
 }
 
 impl BitConfig {
+    /// Reads and checks the one before DPT's transformer; without settings it is the published model's.
+    ///
+    /// # Errors
+    /// Names the first setting that makes no sense, is not known or not implemented.
+    pub fn of_hybrid(json: Option<&Value>) -> std::result::Result<Self, String> {
+        let config = match json {
+            None => Self {
+                depths: vec![3, 4, 9],
+                layer_type: "bottleneck".to_string(),
+                global_padding: Some("same".to_string()),
+                embedding_dynamic_padding: true,
+                ..Self::default()
+            },
+            Some(json) => match json.get("model_type").and_then(Value::as_str) {
+                None | Some("bit") => {
+                    read(json.clone()).map_err(|e| format!("backbone_config: {e}"))?
+                }
+                Some(other) => {
+                    return Err(format!(
+                    "backbone_config of the kind {other:?} is not implemented in a hybrid; bit is"
+                ))
+                }
+            },
+        };
+        config
+            .check()
+            .map_err(|e| format!("backbone_config: {e}"))?;
+        Ok(config)
+    }
+
+    /// Channels behind the last stage.
+    pub fn channels(&self) -> usize {
+        let last = self.hidden_sizes.iter().take(self.depths.len()).last();
+        last.map_or(0, |size| rounded(*size))
+    }
+
     /// Whether the settings make sense and are implemented.
     ///
     /// # Errors
     /// Names the first that does not.
     pub fn check(&self) -> std::result::Result<(), String> {
+        // Of training, and what stages are called.
+        let without_effect = ["drop_path_rate", "stage_names"];
+        self.others.refuse_of_transformers(&without_effect)?;
         within(
             &[
                 ("embedding_size", self.embedding_size),
                 ("num_groups", self.num_groups),
-                ("the number of stages", self.depths.len()),
+                ("the number of depths", self.depths.len()),
             ],
             1 << 12,
         )?;
@@ -66,7 +116,7 @@ impl BitConfig {
             return Err("hidden_sizes has fewer stages than depths".to_string());
         }
         for size in self.depths.iter().chain(&self.hidden_sizes) {
-            within(&[("a stage's size", *size)], 1 << 14)?;
+            within(&[("a stage's size (depths, hidden_sizes)", *size)], 1 << 14)?;
         }
         let same = |text: &Option<String>| {
             text.as_deref()
@@ -86,14 +136,36 @@ impl BitConfig {
                 ));
             }
         }
-        if !same(&self.global_padding) || !self.embedding_dynamic_padding {
+        if !same(&self.global_padding) {
             return Err("global_padding of the backbone must be \"same\"".to_string());
         }
-        match (self.output_stride, self.width_factor) {
-            (32, 1) => Ok(()),
-            _ => Err("output_stride and width_factor of the backbone must be 32 and 1".to_string()),
+        if !self.embedding_dynamic_padding {
+            return Err("embedding_dynamic_padding of the backbone must be true".to_string());
+        }
+        for (name, value, is) in [
+            ("output_stride", self.output_stride, 32),
+            ("width_factor", self.width_factor, 1),
+            ("num_channels", self.num_channels, 3),
+        ] {
+            if value != is {
+                return Err(format!("{name} of the backbone must be {is}"));
+            }
+        }
+        // All stages are looked at.
+        let all: Vec<usize> = (1..=self.depths.len()).collect();
+        let names: Vec<String> = all.iter().map(|i| format!("stage{i}")).collect();
+        let other = |name: &str| Err(format!("{name} of the backbone must be all of its stages"));
+        match (&self.out_indices, &self.out_features) {
+            (Some(indices), _) if *indices != all => other("out_indices"),
+            (_, Some(features)) if *features != names => other("out_features"),
+            _ => Ok(()),
         }
     }
+}
+
+/// Channels as multiples of 8, which all are.
+fn rounded(channels: usize) -> usize {
+    8 * ((channels + 4) / 8).max(1)
 }
 
 /// A multiple of 8 near a quarter of some channels.
@@ -237,8 +309,7 @@ impl Bit {
         let mut inputs = size;
         let mut stages = Vec::new();
         for (i, (depth, outputs)) in config.depths.iter().zip(&config.hidden_sizes).enumerate() {
-            // Rounded to multiples of 8, as all widths are.
-            let outputs = 8 * ((outputs + 4) / 8).max(1);
+            let outputs = rounded(*outputs);
             let vb = vb.pp("encoder.stages").pp(i).pp("layers");
             let mut blocks = Vec::new();
             for j in 0..*depth {

@@ -39,6 +39,14 @@ pub struct VitShape {
 }
 
 impl VitShape {
+    /// The same, if the sizes make sense.
+    ///
+    /// # Errors
+    /// Those of [`Self::check`].
+    pub fn checked(self) -> std::result::Result<Self, String> {
+        self.check().map(|()| self)
+    }
+
     /// Whether the sizes make sense.
     ///
     /// # Errors
@@ -58,7 +66,7 @@ impl VitShape {
         match self.width.is_multiple_of(self.heads) {
             true => Ok(()),
             false => Err(format!(
-                "{} heads do not divide hidden_size {}",
+                "num_attention_heads {} do not divide hidden_size {}",
                 self.heads, self.width
             )),
         }

@@ -1,6 +1,7 @@
 //! From files to a pipeline.
 
 mod distilled;
+mod index;
 mod packed;
 mod parts;
 mod purpose;
@@ -136,12 +137,17 @@ impl Opened {
         options: &PipelineOptions,
         progress: &mut dyn FnMut(&str),
     ) -> Result<Self> {
-        if !folder.contains("model_index.json") {
-            return Err(Error::BadModel {
-                path: folder.path("model_index.json"),
-                reason: "there is no such file; a model's folder has it, with a folder for each part beside it".to_string(),
-            });
+        const INDEX: &str = "model_index.json";
+        let bad = |reason: String| Error::BadModel {
+            path: folder.path(INDEX),
+            reason,
+        };
+        if !folder.contains(INDEX) {
+            return Err(bad(
+                "there is no such file; a model's folder has it, with a folder for each part beside it".to_string(),
+            ));
         }
+        index::check(folder.json(INDEX)?).map_err(bad)?;
         Ok(match folder.part("unet").exists() {
             true => Self::UNet(Box::new(UNetModel::of_folder(folder, name, progress)?)),
             false => {
