@@ -1,8 +1,8 @@
 //! Networks for faces, and faces cut out and put back, against PyTorch and OpenCV: `tests/reference/make_faces.py` has made
 //! them.
 
-use super::common::{device, difference, file, tensors};
-use super::hashed::{uniform, weight};
+use super::common::{device, difference};
+use super::face_networks::{set, Made};
 use super::small::apart;
 use candle_core::{DType, Device, Tensor};
 use image::{GrayImage, RgbImage};
@@ -12,119 +12,8 @@ use sd_worker_rocm::faces::paste::{mask_of, paste, Share};
 use sd_worker_rocm::faces::restorer::{Parser, Restorer};
 use sd_worker_rocm::faces::{FaceFolders, Faces, RestoreFaces};
 use sd_worker_rocm::models::faces::{codeformer, gfpgan, parsenet, retinaface};
-use sd_worker_rocm::models::VarBuilder;
-use sd_worker_rocm::weights::Weights;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-
-/// The networks of the script, and what it made with them.
-pub struct Made {
-    about: serde_json::Value,
-    outputs: HashMap<String, Tensor>,
-    place: tempfile::TempDir,
-}
-
-impl Made {
-    pub fn open() -> Self {
-        let json = std::fs::read(file("tests/fixtures/networks/faces.json")).unwrap();
-        Self {
-            about: serde_json::from_slice(&json).unwrap(),
-            outputs: tensors("tests/fixtures/networks/faces.safetensors"),
-            place: tempfile::tempdir().unwrap(),
-        }
-    }
-
-    fn tensors(&self, name: &str) -> HashMap<String, Tensor> {
-        let shapes = self.about[name]["shapes"].as_object().unwrap();
-        let tensors = shapes.iter().map(|(tensor, shape)| {
-            let shape: Vec<usize> = serde_json::from_value(shape.clone()).unwrap();
-            let made = match tensor.contains(".noises.") {
-                true => self.uniform(&format!("{name}.{tensor}"), &shape),
-                false => weight(name, tensor, &shape),
-            };
-            (tensor.clone(), made)
-        });
-        tensors.collect()
-    }
-
-    fn uniform(&self, name: &str, shape: &[usize]) -> Tensor {
-        let values = uniform(name, shape.iter().product());
-        Tensor::from_vec(values, shape, &Device::Cpu).unwrap()
-    }
-
-    pub fn write(&self, name: &str, tensors: &HashMap<String, Tensor>) -> PathBuf {
-        let path = self.place.path().join(format!("{name}.safetensors"));
-        candle_core::safetensors::save(tensors, &path).unwrap();
-        path
-    }
-
-    pub fn file(&self, name: &str) -> PathBuf {
-        self.write(name, &self.tensors(name))
-    }
-
-    /// Where files are written.
-    pub fn place(&self) -> &Path {
-        self.place.path()
-    }
-
-    /// A detector that is sure of a face at each of the largest places, which are 32 pixels apart: some 15 pixels between
-    /// the eyes, to the left and right of its middle. So no network has weights.
-    pub fn sure_detector(&self) -> HashMap<String, Tensor> {
-        let mut detector = self.tensors("residual");
-        for (name, tensor) in &mut detector {
-            if name.contains("Head.") {
-                *tensor = tensor.zeros_like().unwrap();
-            }
-        }
-        let face = [-0.3f32, -0.2, 0.3, -0.2, 0.0, 0.0, -0.3, 0.3, 0.3, 0.3];
-        set(
-            &mut detector,
-            "LandmarkHead.2.conv1x1.bias",
-            &[face, face].concat(),
-        );
-        // The largest places, of 256 pixels; others are never sure.
-        set(
-            &mut detector,
-            "ClassHead.2.conv1x1.bias",
-            &[0.0, 9.0, 9.0, 0.0],
-        );
-        let sized = -5.0 * (256f32 / 30.0).ln();
-        set(
-            &mut detector,
-            "BboxHead.2.conv1x1.bias",
-            &[0.0, 0.0, sized, sized, 0.0, 0.0, sized, sized],
-        );
-        detector
-    }
-
-    fn weights(&self, name: &str) -> (Weights, VarBuilder) {
-        let weights = Weights::open(&self.file(name)).unwrap();
-        let loaded = weights.load_all(DType::F32, &device()).unwrap();
-        let vb = VarBuilder::from_tensors(loaded, DType::F32, &device());
-        (weights, vb)
-    }
-
-    fn same(&self, name: &str, output: &Tensor, allowed: f32) {
-        let off = difference(output, &self.outputs[name]);
-        assert!(off < allowed, "{name}: {off}");
-    }
-
-    fn input(&self, name: &str, shape: &[usize]) -> Tensor {
-        self.uniform(name, shape).to_device(&device()).unwrap()
-    }
-
-    fn picture(&self, name: &str) -> RgbImage {
-        let tensor = &self.outputs[name];
-        let (height, width, _) = tensor.dims3().unwrap();
-        let bytes: Vec<u8> = tensor.flatten_all().unwrap().to_vec1().unwrap();
-        RgbImage::from_raw(width as u32, height as u32, bytes).unwrap()
-    }
-}
-
-fn set(tensors: &mut HashMap<String, Tensor>, name: &str, values: &[f32]) {
-    tensors.insert(name.to_string(), Tensor::new(values, &Device::Cpu).unwrap());
-}
 
 fn go_on(_: usize, _: usize) -> ControlFlow<()> {
     ControlFlow::Continue(())
@@ -313,7 +202,7 @@ fn files_are_known_and_others_refused_by_name() {
     for name in ["gfpgan", "codeformer", "parsenet", "mobile"] {
         made.file(name);
     }
-    let folders = FaceFolders::new(vec![made.place.path().to_path_buf()]);
+    let folders = FaceFolders::new(vec![made.place().to_path_buf()]);
     assert_eq!(folders.restorers(), ["codeformer", "gfpgan"]);
     let found = folders.find("GFPGAN").unwrap();
     assert_eq!(found.label(), "gfpgan");
@@ -349,7 +238,7 @@ fn files_are_known_and_others_refused_by_name() {
     tensors.insert("condition_scale.0.2.weight".to_string(), zeros(&[7, 2]));
     assert!(refused(&tensors).contains("steer"));
     // A pickle, with what to do about it; and numbers out of range.
-    let pickle = made.place.path().join("GFPGANv1.4.pth");
+    let pickle = made.place().join("GFPGANv1.4.pth");
     std::fs::write(&pickle, b"PK\x03\x04archive/data.pkl").unwrap();
     let text = Restorer::open(&pickle, &device).err().unwrap().to_string();
     assert!(text.contains("safetensors"), "{text}");

@@ -1,7 +1,7 @@
 //! Faces as people ask for them: of the command line, of a server's jobs and of its web UI's API. The model is the built-in
 //! small one, the networks for faces have random weights and a detector that is sure of faces.
 
-use super::faces::Made;
+use super::face_networks::Made;
 use super::program::{program, Program};
 use image::RgbImage;
 use sd_worker_rocm::image_io::{self, DecodeLimits};

@@ -9,6 +9,7 @@ mod configurations;
 mod controls;
 mod devices;
 mod editing;
+mod face_networks;
 mod faces;
 mod faces_asked;
 mod float8;

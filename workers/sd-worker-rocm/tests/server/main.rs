@@ -5,6 +5,9 @@
 #[path = "../model/common.rs"]
 mod common;
 #[allow(dead_code)]
+#[path = "../model/face_networks.rs"]
+mod face_networks;
+#[allow(dead_code)]
 #[path = "../model/hashed.rs"]
 mod hashed;
 #[allow(dead_code)]
@@ -26,6 +29,7 @@ mod limits;
 mod openai;
 mod orchestrator;
 mod page_canvas;
+mod page_faces;
 mod page_form;
 mod page_gallery;
 mod page_models;

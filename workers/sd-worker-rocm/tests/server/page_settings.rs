@@ -15,7 +15,7 @@ use serde_json::{json, Value};
 const SHOWN: &str = "document.querySelectorAll('#results figure img').length";
 
 /// Notes the bodies of jobs.
-const LISTEN: &str = "window.sent = [];
+pub const LISTEN: &str = "window.sent = [];
     const send = window.fetch;
     window.fetch = (path, options) => {
         if (path === 'v1/jobs' && options.body) window.sent.push(JSON.parse(options.body));
