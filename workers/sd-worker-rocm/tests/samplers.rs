@@ -445,6 +445,7 @@ fn solvers_of_one_equation_agree_in_the_limit() {
             (Sampler::Restart, 15, 5e-2),
             (Sampler::ResMultistep, 200, 5e-3),
             (Sampler::ResMultistepAncestral, 200, 5e-3),
+            (Sampler::SaSolver, 200, 5e-3),
         ] {
             let found = solve(model, sampler, steps);
             let worst = exact

@@ -3,6 +3,7 @@
 use super::solver::dpm::{Dpm, DpmKind, SecondOrder, Singlestep};
 use super::solver::history::{self, Weighing};
 use super::solver::plms::Plms;
+use super::solver::sa::{Sa, SaKind};
 use super::solver::unipc::{UniPc, UniPcKind};
 use super::solver::{consistency, euler, stages, whole, Solver};
 use super::NoiseSchedule;
@@ -25,6 +26,7 @@ impl Sampler {
                 | Self::DpmPlusPlus3MSde
                 | Self::DpmPlusPlus2MCfgPlusPlus
                 | Self::UniPc
+                | Self::SaSolver
                 | Self::Deis
                 | Self::ErSde
                 | Self::Restart
@@ -80,6 +82,7 @@ impl Sampler {
                 true,
             )),
             Self::UniPc => Box::new(UniPc::new(UniPcKind::USUAL)),
+            Self::SaSolver => Box::new(Sa::new(SaKind::USUAL)),
             Self::Lcm => Box::new(consistency::Lcm {
                 timestep_scale: (!schedule.is_flow()).then_some(LCM_TIMESTEP_SCALE),
             }),

@@ -77,11 +77,13 @@ pub enum Sampler {
     ResMultistepAncestralCfgPlusPlus,
     /// Gradient estimation with CFG++.
     GradientEstimationCfgPlusPlus,
+    /// Stochastic Adams, predictor and corrector, second order.
+    SaSolver,
 }
 
 impl Sampler {
     /// All of them.
-    pub const ALL: [Self; 36] = [
+    pub const ALL: [Self; 37] = [
         Self::Euler,
         Self::EulerAncestral,
         Self::Heun,
@@ -118,6 +120,7 @@ impl Sampler {
         Self::ResMultistepCfgPlusPlus,
         Self::ResMultistepAncestralCfgPlusPlus,
         Self::GradientEstimationCfgPlusPlus,
+        Self::SaSolver,
     ];
 
     /// The name that web UIs show.
@@ -189,6 +192,7 @@ impl Sampler {
             Self::GradientEstimationCfgPlusPlus => {
                 &["Gradient Estimation CFG++", "gradient_estimation_cfg_pp"]
             }
+            Self::SaSolver => &["SA-Solver", "sa_solver"],
         }
     }
 

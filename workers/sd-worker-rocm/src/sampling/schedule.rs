@@ -163,6 +163,7 @@ impl NoiseSchedule {
             | Sampler::DpmPlusPlus2MSde
             | Sampler::DpmPlusPlus2S
             | Sampler::Deis
+            | Sampler::SaSolver
             | Sampler::UniPc => steps + 1,
             _ => steps,
         };

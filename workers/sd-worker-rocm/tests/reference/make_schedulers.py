@@ -85,6 +85,10 @@ def main():
     cases += [vp('UniPCMultistep', 9, solver_order=3, lower_order_final=False, **minimum), vp('UniPCMultistep', disable_corrector=[0, 3]),
               vp('UniPCMultistep', use_karras_sigmas=True, **minimum), vp('UniPCMultistep', **threshold), vp('UniPCMultistep', **flow),
               vp('UniPCMultistep', 6, shift_terminal=.1, **flow)]
+    cases += [vp('SASolver', 9, predictor_order=one, corrector_order=other, algorithm_type=kind) for one in (1, 2, 3, 4) for other in (1, 2, 3, 4)
+              for kind in ('data_prediction', 'noise_prediction') if abs(one - other) < 2]
+    cases += [vp('SASolver', 9, **options) for options in (dict(lower_order_final=False, predictor_order=3), leading, dict(timestep_spacing='trailing', **v),
+                                                           dict(use_karras_sigmas=True), dict(use_exponential_sigmas=True), threshold, flow)]
     # others
     cases += [vp('EulerDiscrete', **minimum), vp('EulerDiscrete', use_karras_sigmas=True, sigma_min=.1, sigma_max=9.),
               vp('HeunDiscrete', clip_sample=True, clip_sample_range=.8), vp('DDIM', clip_sample=True, **leading),

@@ -28,6 +28,8 @@ pub(super) enum Kind {
     Deis,
     /// UniPC.
     UniPc,
+    /// SA-Solver.
+    SaSolver,
     /// Flow steps, which may be stochastic.
     Flow,
     /// Flow steps that are.
@@ -85,13 +87,13 @@ const fn class(
 
 use Sampler::{
     Ddim, Deis, Dpm2, Dpm2Ancestral, DpmPlusPlus2M, DpmPlusPlus2S, DpmPlusPlusSde, Euler,
-    EulerAncestral, Heun, Lcm, Lms, Plms, Tcd, UniPc,
+    EulerAncestral, Heun, Lcm, Lms, Plms, SaSolver, Tcd, UniPc,
 };
 use Spacing::{Leading, Linspace, Trailing};
 
 /// Every scheduler that is implemented.
 #[rustfmt::skip]
-const CLASSES: [Class; 21] = [
+const CLASSES: [Class; 22] = [
     class("DDIMScheduler", Ddim, Kind::Clipped, Leading, false, &[]),
     class("DDPMScheduler", Ddim, Kind::Ddpm, Leading, false,
         &[("variance_type", &["\"fixed_small\"", "\"fixed_small_log\""])]),
@@ -108,6 +110,7 @@ const CLASSES: [Class; 21] = [
     class("DPMSolverSDEScheduler", DpmPlusPlusSde, Kind::Plain, Linspace, true, &[("noise_sampler_seed", &[])]),
     class("DEISMultistepScheduler", Deis, Kind::Deis, Linspace, false, &[]),
     class("UniPCMultistepScheduler", UniPc, Kind::UniPc, Linspace, false, &[("solver_p", &[])]),
+    class("SASolverScheduler", SaSolver, Kind::SaSolver, Linspace, false, &[("tau_func", &[]), ("variance_type", &[])]),
     class("LCMScheduler", Lcm, Kind::Clipped, Leading, false, DISTILLED),
     class("TCDScheduler", Tcd, Kind::Plain, Leading, false, DISTILLED),
     class("FlowMatchEulerDiscreteScheduler", Euler, Kind::Flow, Trailing, true, &[("invert_sigmas", &["false"]), ("time_shift_type", SHIFTS)]),

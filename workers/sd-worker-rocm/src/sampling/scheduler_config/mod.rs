@@ -143,7 +143,7 @@ impl Config {
             || self.use_lu_lambdas;
         let solver = matches!(
             class.kind,
-            Kind::Dpm | Kind::Singlestep | Kind::Deis | Kind::UniPc
+            Kind::Dpm | Kind::Singlestep | Kind::Deis | Kind::UniPc | Kind::SaSolver
         );
         if flow && solver && named {
             return Err(format!(
@@ -442,10 +442,12 @@ mod tests {
         );
         let named = of(r#"{"_class_name": "FlowMatchHeunDiscreteScheduler", "shift": 3.0}"#);
         assert_eq!(named.sampler, Some(Sampler::Heun));
-        let named = of(r#"{"_class_name": "SASolverScheduler", "use_karras_sigmas": true}"#);
+        let named = of(
+            r#"{"_class_name": "CosineDPMSolverMultistepScheduler", "use_karras_sigmas": true}"#,
+        );
         assert_eq!(
             (named.sampler, named.unknown.as_deref()),
-            (None, Some("SASolverScheduler"))
+            (None, Some("CosineDPMSolverMultistepScheduler"))
         );
         assert_eq!(of("{}").unknown, None);
     }

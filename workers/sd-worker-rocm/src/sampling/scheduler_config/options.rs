@@ -2,6 +2,7 @@
 
 use super::super::solver::dpm::{DpmKind, Held, SecondOrder};
 use super::super::solver::restrain::Restrain;
+use super::super::solver::sa::SaKind;
 use super::super::solver::unipc::UniPcKind;
 use super::super::Sampler;
 use super::classes::{Class, Kind};
@@ -13,6 +14,8 @@ use serde::Deserialize;
 #[serde(default)]
 pub(super) struct Options {
     solver_order: Option<usize>,
+    predictor_order: Option<usize>,
+    corrector_order: Option<usize>,
     solver_type: Option<String>,
     algorithm_type: Option<String>,
     lower_order_final: Option<bool>,
@@ -58,7 +61,7 @@ impl Options {
                     }
                 }
             }
-            Kind::Deis => Last::LeastOrSame,
+            Kind::Deis | Kind::SaSolver => Last::LeastOrSame,
             _ => Last::Clean,
         };
         let method = match class.kind {
@@ -71,6 +74,7 @@ impl Options {
             }
             Kind::Deis => Method::Dpm(DpmKind::deis(self.order(3)?, self.lowered(true))),
             Kind::UniPc => Method::UniPc(self.unipc(ends, named)?),
+            Kind::SaSolver => Method::Sa(self.sa()?),
             Kind::FlowLcm => Method::Fresh,
             Kind::Ddpm => Method::Ddpm,
             Kind::Flow if self.stochastic_sampling == Some(true) => Method::Fresh,
@@ -134,6 +138,24 @@ impl Options {
         })
     }
 
+    fn sa(&self) -> Result<SaKind, String> {
+        let order = |name: &str, order: Option<usize>| match order.unwrap_or(2) {
+            order @ 1..=4 => Ok(order),
+            order => Err(format!("{name} {order}; it goes from 1 to 4")),
+        };
+        Ok(SaKind {
+            predictor: order("predictor_order", self.predictor_order)?,
+            corrector: order("corrector_order", self.corrector_order)?,
+            image: match self.algorithm_type.as_deref() {
+                // What other classes' files have is taken for the usual one.
+                None | Some("data_prediction" | "dpmsolver++" | "sde-dpmsolver++") => true,
+                Some("noise_prediction") => false,
+                Some(other) => return Err(format!("algorithm_type {other:?} is not supported")),
+            },
+            lower_order_final: self.lowered(true),
+        })
+    }
+
     fn unipc(&self, last: Last, named: bool) -> Result<UniPcKind, String> {
         let order = self.order(4)?;
         let exponential = match self.solver_type.as_deref() {
@@ -162,7 +184,7 @@ impl Options {
     fn restrain(&self, class: &Class) -> Result<Option<Restrain>, String> {
         let solver = matches!(
             class.kind,
-            Kind::Dpm | Kind::Singlestep | Kind::Deis | Kind::UniPc | Kind::EdmDpm
+            Kind::Dpm | Kind::Singlestep | Kind::Deis | Kind::UniPc | Kind::SaSolver | Kind::EdmDpm
         );
         let clips = matches!(class.kind, Kind::Clipped | Kind::Ddpm);
         let heun = class.sampler == Sampler::Heun;

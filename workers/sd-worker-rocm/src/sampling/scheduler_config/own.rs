@@ -5,6 +5,7 @@ use super::super::solver::consistency::Lcm;
 use super::super::solver::dpm::{Dpm, DpmKind, Singlestep};
 use super::super::solver::euler::Ancestral;
 use super::super::solver::restrain::Restrain;
+use super::super::solver::sa::{Sa, SaKind};
 use super::super::solver::unipc::{UniPc, UniPcKind};
 use super::super::solver::Solver;
 
@@ -19,6 +20,8 @@ pub(in super::super) enum Method {
     Singlestep(DpmKind),
     /// UniPC.
     UniPc(UniPcKind),
+    /// SA-Solver.
+    Sa(SaKind),
     /// DDIM's steps whose noise is that of the image in bounds (DDPM).
     Ddpm,
     /// The image itself with fresh noise (stochastic flow steps).
@@ -84,6 +87,7 @@ impl Own {
                 self.last == Last::Clean,
             ))),
             Method::UniPc(kind) => Some(Box::new(UniPc::new(kind.clone()))),
+            Method::Sa(kind) => Some(Box::new(Sa::new(*kind))),
             Method::Ddpm => Some(Box::new(Ancestral {
                 in_ratio: true,
                 told_noise: false,

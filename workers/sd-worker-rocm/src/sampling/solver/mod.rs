@@ -7,7 +7,7 @@
 //! | [`dpm`]         | DPM-Solver, DPM-Solver++ and their SDE forms, orders 1 to 3, multistep and single-step; DEIS |
 //! | [`whole`]       | DPM fast, DPM adaptive                                                                    |
 //! | [`history`]     | LMS, iPNDM, gradient estimation, res_multistep, their CFG++ forms; ER-SDE                  |
-//! | [`plms`], [`unipc`], [`consistency`] | PLMS; UniPC; LCM and TCD                                              |
+//! | [`plms`], [`unipc`], [`sa`], [`consistency`] | PLMS; UniPC; SA-Solver; LCM and TCD                            |
 //!
 //! Published formulas in k-diffusion's `sigma` hold for `X = x / scale` over a coordinate `s`, see [`Line`].
 
@@ -18,6 +18,7 @@ pub(super) mod history;
 mod line;
 pub(super) mod plms;
 pub(super) mod restrain;
+pub(super) mod sa;
 pub(super) mod stages;
 pub(super) mod unipc;
 pub(super) mod whole;

@@ -199,7 +199,7 @@ fn order_conditions(shares: &[f64], step: &Interval) -> Vec<f64> {
 }
 
 /// A linear system of few equations, each with its right side at the end, by elimination with pivots.
-fn solve(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
+pub(super) fn solve(mut rows: Vec<Vec<f64>>) -> Vec<f64> {
     let count = rows.len();
     for column in 0..count {
         let pivot = (column..count)
