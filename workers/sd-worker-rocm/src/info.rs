@@ -87,6 +87,11 @@ impl Family {
         matches!(self, Self::Sd1 | Self::Sd2 | Self::Sdxl)
     }
 
+    /// Whether perturbed-attention guidance is implemented for it.
+    pub fn has_attention_guidance(self) -> bool {
+        self.has_unet() || matches!(self, Self::Sd3 | Self::Sana)
+    }
+
     /// Whether ControlNets are implemented for it.
     pub fn is_steered(self) -> bool {
         self.has_unet() || matches!(self, Self::Flux | Self::Sd3)

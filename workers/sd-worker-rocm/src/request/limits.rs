@@ -414,10 +414,10 @@ impl ImageRequest {
         let unet = info.family.has_unet();
         let refused = |field, reason: &str| Err(InvalidRequest::new(field, reason));
         match self.tuning.guidance.away().map(|away| away.perturbation) {
-            Some(Perturbation::WithoutAttention(_)) if !unet && info.family != Family::Sd3 => {
+            Some(Perturbation::WithoutAttention(_)) if !info.family.has_attention_guidance() => {
                 return refused(
                     "pag_scale",
-                    "perturbed-attention guidance is implemented for models with a UNet and for Stable Diffusion 3 only",
+                    "perturbed-attention guidance is implemented for models with a UNet, Stable Diffusion 3 and Sana only",
                 );
             }
             Some(Perturbation::WithoutLayers(_)) if info.family != Family::Sd3 => {

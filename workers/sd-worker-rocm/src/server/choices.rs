@@ -141,7 +141,7 @@ impl App {
                 "controls": family.is_steered(),
                 "ip_adapters": family.takes_ip_adapters(),
                 "true_guidance": family.has_true_guidance(),
-                "attention_guidance": family.has_unet() || family == Family::Sd3,
+                "attention_guidance": family.has_attention_guidance(),
                 "layer_guidance": family == Family::Sd3,
                 "told_sizes": family == Family::Sdxl,
                 "refiner": info.refined,

@@ -2,7 +2,7 @@
 
 use super::common::device;
 use super::networks::Networks;
-use super::small::Pipelines;
+use super::small::{apart, Pipelines};
 use candle_core::Tensor;
 use sd_worker_rocm::models::codec::LatentCodec;
 use sd_worker_rocm::models::dc_vae::{DcVae, DcVaeConfig};
@@ -20,6 +20,25 @@ fn pictures() {
     p.differs(&mut pipeline, "sana", |request| {
         request.negative_prompt = "a green field".to_string();
     });
+}
+
+/// Perturbed-attention guidance, as diffusers' pipeline for it has it.
+#[test]
+fn pixels_that_do_not_see_one_another() {
+    let p = Pipelines::of("sana");
+    let mut pipeline = p.load(&p.folder("sana_b"), PipelineOptions::default());
+    for (case, layers) in [
+        ("sana_apart", vec![]),
+        ("sana_apart", vec!["transformer_blocks.0".to_string()]),
+        ("sana_apart_second", vec!["blocks.1".to_string()]),
+    ] {
+        p.check_with(&mut pipeline, case, |request| {
+            request.tuning.guidance.pag_scale = Some(5.0);
+            request.tuning.guidance.pag_layers = layers.clone();
+        });
+        assert!(apart(&p.picture(case), &p.picture("sana")) > 3);
+    }
+    assert!(apart(&p.picture("sana_apart"), &p.picture("sana_apart_second")) > 3);
 }
 
 #[test]

@@ -5,7 +5,8 @@
 """
 import sys
 import torch
-from diffusers import AutoencoderDC, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler, SanaPipeline, SanaTransformer2DModel
+from diffusers import AutoencoderDC, DPMSolverMultistepScheduler, FlowMatchEulerDiscreteScheduler, SanaPAGPipeline, SanaPipeline, SanaTransformer2DModel
+from diffusers.models.attention_processor import PAGCFGSanaLinearAttnProcessor2_0, PAGIdentitySanaLinearAttnProcessor2_0
 from transformers import Gemma2Config, Gemma2Model
 from small import TOKENIZERS, asked, draw, model, models, save, template, tokenizer, tokenizer_json
 from make_networks import keep as keep_numbers, make, normal, save as save_numbers, uniform
@@ -38,6 +39,10 @@ def pictures():
     pipe = pipeline('sana_b', FlowMatchEulerDiscreteScheduler(shift=3.0))
     said = dict(prompt=' A Red Door', negative_prompt='Blue', width=64)
     draw('sana', 'sana_b', pipe, asked(**said), negative_prompt='Blue', guidance_scale=4.0, use_resolution_binning=False)
+    worse = SanaPAGPipeline(**pipe.components)
+    for name, layers in (('apart', ['transformer_blocks.0']), ('apart_second', ['transformer_blocks.1'])):
+        worse.set_pag_applied_layers(layers, (PAGCFGSanaLinearAttnProcessor2_0(), PAGIdentitySanaLinearAttnProcessor2_0()))
+        draw(f'sana_{name}', 'sana_b', worse, asked(**said), negative_prompt='Blue', guidance_scale=4.0, pag_scale=5.0, use_resolution_binning=False)
     # As published: its solver, and of the later models norms of queries and keys, slower time, places.
     solver = DPMSolverMultistepScheduler(prediction_type='flow_prediction', use_flow_sigmas=True, flow_shift=3.0)
     pipe = pipeline('sana_places', solver, qk_norm='rms_norm_across_heads', interpolation_scale=2, timestep_scale=0.5, attention_bias=True)

@@ -58,3 +58,26 @@ pub fn unpack_inner(x: &Tensor, height: usize, width: usize) -> Result<Tensor> {
         .contiguous()?
         .reshape((b, c / 4, height, width))
 }
+
+/// Numbers of blocks named `transformer_blocks.3`, `blocks.3` or `3`, of `count` that there are; without names the usual
+/// one.
+///
+/// # Errors
+/// Names the first that is not there.
+pub(crate) fn numbers(names: &[String], count: usize, usual: usize) -> Result<Vec<usize>> {
+    if names.is_empty() {
+        return Ok(vec![usual]);
+    }
+    let number = |name: &String| {
+        let number = name.strip_prefix("transformer_").unwrap_or(name);
+        let number = number.strip_prefix("blocks.").unwrap_or(number);
+        let number = number.parse().ok().filter(|i| *i < count);
+        number.ok_or_else(|| {
+            candle_core::Error::msg(format!(
+                "there is no block {name:?}; there are blocks.0 to blocks.{}",
+                count.saturating_sub(1)
+            ))
+        })
+    };
+    names.iter().map(number).collect()
+}

@@ -1,6 +1,7 @@
 //! The transformer of Sana (Xie et al. 2024): linear attention, and convolutions in its feed-forward layers.
 
 use super::blocks::PlainNorm;
+use super::numbers;
 use super::stretches::table;
 use crate::models::attention::{attention, linear_attention};
 use crate::models::config::{within, Others};
@@ -233,6 +234,8 @@ struct Block {
     /// `(6, width)`, f32.
     table: Tensor,
     heads: (usize, usize),
+    /// Whether pixels see themselves only, not one another.
+    is_apart: bool,
 }
 
 impl Block {
@@ -244,6 +247,7 @@ impl Block {
             feed: MixedForward::new(vb.pp("ff"), config)?,
             table: table(&vb, &[6, config.width()])?,
             heads: (config.num_attention_heads, config.num_cross_attention_heads),
+            is_apart: false,
         })
     }
 
@@ -256,8 +260,13 @@ impl Block {
     ) -> Result<Tensor> {
         let by = rows(&self.table, time, x.dtype())?;
         let h = self.norm.modulated(x, &by[1], Some(&by[0]))?;
-        let [q, k, v] = self.itself.forward(&h, &h)?;
-        let h = linear_attention(&q.relu()?, &k.relu()?, &v, self.heads.0)?;
+        let h = match self.is_apart {
+            true => self.itself.v.forward(&h)?,
+            false => {
+                let [q, k, v] = self.itself.forward(&h, &h)?;
+                linear_attention(&q.relu()?, &k.relu()?, &v, self.heads.0)?
+            }
+        };
         let x = (x + self.itself.out.forward(&h)?.broadcast_mul(&by[2])?)?;
 
         let [q, k, v] = self.text.forward(&x, text)?;
@@ -325,6 +334,19 @@ impl Sana {
             dtype: vb.dtype(),
             config: config.clone(),
         })
+    }
+
+    /// The same network in whose blocks of these names, `blocks.3`, pixels do not see one another (perturbed-attention
+    /// guidance); without names in the first one, as diffusers has it.
+    ///
+    /// # Errors
+    /// If there is no such block.
+    pub fn apart(&self, names: &[String]) -> Result<Self> {
+        let mut worse = self.clone();
+        for i in numbers(names, self.blocks.len(), 0)? {
+            worse.blocks[i].is_apart = true;
+        }
+        Ok(worse)
     }
 
     /// A text `(batch, tokens, width)` as all steps see it.

@@ -2,6 +2,7 @@
 
 use super::block_residuals::BlockResiduals;
 use super::blocks::{Conditions, JointBlock, JointKind, Modulation, PlainNorm};
+use super::numbers;
 use crate::models::config::{within, Others};
 use crate::models::layers::Linear;
 use crate::models::layers::{conv, linear, pixels_as_rows};
@@ -264,24 +265,8 @@ impl Sd3 {
     /// If there is no such block, or it has a second attention.
     pub fn apart(&self, names: &[String]) -> Result<Self> {
         let mut worse = self.clone();
-        let number = |name: &String| {
-            let number = name.strip_prefix("transformer_").unwrap_or(name);
-            let number = number.strip_prefix("blocks.").unwrap_or(number);
-            number.parse().ok().filter(|i| *i < self.blocks.len())
-        };
-        let mut blocks = vec![self.blocks.len() / 2];
-        if !names.is_empty() {
-            blocks.clear();
-        }
-        for name in names {
-            blocks.push(number(name).ok_or_else(|| {
-                let last = self.blocks.len() - 1;
-                candle_core::Error::msg(format!(
-                    "there is no block {name:?}; there are blocks.0 to blocks.{last}"
-                ))
-            })?);
-        }
-        for i in blocks {
+        let count = self.blocks.len();
+        for i in numbers(names, count, count / 2)? {
             worse.blocks[i] = self.blocks[i].apart()?;
         }
         Ok(worse)

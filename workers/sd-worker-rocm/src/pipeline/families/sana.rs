@@ -118,4 +118,8 @@ impl Network for Sana {
             self.forward(x, time, &text, places.as_ref())
         }))
     }
+
+    fn without_attention(&self, blocks: &[String]) -> CandleResult<Arc<dyn Network>> {
+        Ok(Arc::new(self.apart(blocks)?))
+    }
 }
