@@ -99,7 +99,15 @@ fn checks_of_elements_launch_their_kernels_and_find_them_right() {
 
 #[test]
 fn checks_of_reductions_launch_their_kernels_and_find_them_right() {
-    try_families(&["reduce", "indexing", "conv", "causal_conv", "delta_rule"]);
+    try_families(&[
+        "reduce",
+        "scan",
+        "indexing",
+        "conv",
+        "causal_conv",
+        "delta_rule",
+        "state_space",
+    ]);
 }
 
 #[test]
@@ -109,7 +117,13 @@ fn checks_of_attention_launch_their_kernels_and_find_them_right() {
 
 #[test]
 fn checks_of_products_launch_their_kernels_and_find_them_right() {
-    try_families(&["matmul", "moe/router", "moe/rows", "quantized/activations"]);
+    try_families(&[
+        "matmul",
+        "moe/router",
+        "moe/rows",
+        "moe/gate",
+        "quantized/activations",
+    ]);
 }
 
 #[test]
