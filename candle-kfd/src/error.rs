@@ -338,6 +338,7 @@ fn request_hint(ioctl: &str, errno: Errno) -> &'static str {
             "; this process may not use the GPU: see the cgroup's devices (docker --device) and a debugger that may hold it"
         }
         libc::EIO | libc::ENODEV => "; the GPU is gone or was reset: see dmesg | grep amdgpu",
+        libc::EAGAIN => "; the GPU is being reset, or memory is being moved: try again, and see dmesg | grep amdgpu",
         libc::ENOTTY => "; the kernel does not know the request: update the kernel or amdgpu-dkms",
         _ => "",
     }

@@ -13,6 +13,9 @@ pub const PAGE: usize = 4096;
 pub const DOORBELL_BYTES: usize = 8;
 /// Bytes of the buffer in which the end of packets is noted.
 pub const EOP_BYTES: usize = 4096;
+/// Bytes of all areas to which a queue's waves are saved, above which what the kernel tells is taken for nonsense: the
+/// largest GPU of the table needs 190 MB.
+const MOST_SAVED: u64 = 4 << 30;
 /// Threads of a block at most.
 pub const MAX_BLOCK: u32 = 1024;
 
@@ -153,6 +156,12 @@ impl Generation {
         let mut bytes = control_stack + (cus * per_cu).next_multiple_of(PAGE as u64);
         if let Some(told) = shape.told {
             (bytes, control_stack) = (told.bytes.into(), told.control_stack.into());
+        }
+        let too_many = || Error::Topology {
+            problem: format!("{} dies with {bytes} bytes each to save waves", shape.xccs),
+        };
+        if control_stack > bytes || bytes.saturating_mul(shape.xccs.into()) > MOST_SAVED {
+            return Err(too_many());
         }
         let narrow = |bytes: u64| {
             u32::try_from(bytes).map_err(|_| Error::Topology {
@@ -389,6 +398,25 @@ mod tests {
         });
         let area = generation.save_area(&shape).unwrap();
         assert_eq!((area.bytes, area.control_stack), (50_000_000, 0x8000));
+    }
+
+    #[test]
+    fn areas_that_no_machine_has_are_refused() {
+        let generation = Generation::of("gfx942").unwrap();
+        for (bytes, control_stack, xccs) in [
+            (u32::MAX, 0x3000, 8),
+            (u32::MAX, u32::MAX, u32::MAX),
+            // A control stack larger than what it is in.
+            (4096, 8192, 1),
+        ] {
+            let mut shape = shape(u32::MAX, 1, 32, 1, xccs);
+            shape.told = Some(ToldSizes {
+                bytes,
+                control_stack,
+            });
+            let area = generation.save_area(&shape);
+            assert!(matches!(area, Err(Error::Topology { .. })), "{area:?}");
+        }
     }
 
     #[test]

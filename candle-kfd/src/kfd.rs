@@ -3,7 +3,7 @@
 use crate::driver::{Driver, Errno};
 use crate::event::FaultEvents;
 use crate::fault::Regions;
-use crate::generation::PAGE;
+use crate::generation::{Generation, PAGE};
 use crate::gpu::{Device, Displays, Gpu};
 use crate::memory::{AddressSpace, Block};
 use crate::system;
@@ -102,7 +102,11 @@ impl Kfd {
         }
         let nodes = Node::read_from(driver.root());
         let apertures = apertures(&*driver, &nodes)?;
-        let space = AddressSpace::new(apertures.iter().map(|apertures| apertures.memory));
+        // A GPU that no table here knows is never opened, and may be an old one that sees little.
+        let known = (apertures.iter().zip(&nodes))
+            .filter(|(_, node)| Generation::of(&node.arch).is_ok())
+            .map(|(apertures, _)| apertures.memory);
+        let space = AddressSpace::new(known);
         Ok(Arc::new(Kfd {
             shared: Arc::new(Shared {
                 driver,

@@ -1,9 +1,14 @@
 //! The driver and GPUs, opened: what is refused, and what is said about it.
 
-use candle_kfd::driver::{Driver, Errno};
+use candle_kfd::driver::{Driver, Errno, MappedFile};
 use candle_kfd::mock::{Mock, Setup, OPEN_RENDER};
-use candle_kfd::{Displays, Error, Event, Kfd};
+use candle_kfd::sdma::{Engine, SdmaQueue};
+use candle_kfd::uapi::{DeviceApertures, GetProcessAperturesNew, Request};
+use candle_kfd::{ComputeQueue, Displays, Error, Event, Kfd, Kind};
+use std::fs::File;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 fn kfd(setup: Setup) -> (Arc<Mock>, Arc<Kfd>) {
     let mock = Mock::with(setup);
@@ -177,4 +182,96 @@ fn gpus_that_nothing_describes_are_missed() {
     let missed = Kfd::with(mock).unwrap_err();
     assert_eq!(missed, Error::Undescribed { gpus: 2 });
     assert!(missed.to_string().contains("/sys"), "{missed}");
+}
+
+/// The mock, whose last GPU sees little: as those of before gfx9 do.
+#[derive(Debug)]
+struct Narrow(Arc<Mock>);
+
+impl Driver for Narrow {
+    unsafe fn ioctl(&self, number: u32, argument: &mut [u8]) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.ioctl(number, argument) }?;
+        if number == GetProcessAperturesNew::NUMBER {
+            let said: &GetProcessAperturesNew = bytemuck::from_bytes(argument);
+            let array = said.kfd_process_device_apertures_ptr as *mut DeviceApertures;
+            if !array.is_null() {
+                // SAFETY: the driver has just written so many of them there.
+                let last = unsafe { &mut *array.add(said.num_of_nodes as usize - 1) };
+                (last.gpuvm_base, last.gpuvm_limit) = (1 << 24, u32::MAX.into());
+            }
+        }
+        Ok(())
+    }
+
+    fn open_render(&self, minor: u32) -> Result<File, Errno> {
+        self.0.open_render(minor)
+    }
+
+    unsafe fn map(
+        &self,
+        file: MappedFile<'_>,
+        offset: u64,
+        address: usize,
+        bytes: usize,
+    ) -> Result<(), Errno> {
+        // SAFETY: the caller's promise.
+        unsafe { self.0.map(file, offset, address, bytes) }
+    }
+
+    fn root(&self) -> &Path {
+        self.0.root()
+    }
+}
+
+#[test]
+fn an_old_gpu_beside_others_does_not_take_their_addresses() {
+    let with = |archs: &[&str]| {
+        let kfd = Kfd::with(Arc::new(Narrow(Mock::new(archs)))).unwrap();
+        let opened = kfd.gpu(0, Displays::Refuse);
+        opened.and_then(|gpu| gpu.allocate(4096, Kind::Gtt).map(drop))
+    };
+    assert_eq!(with(&["gfx1100", "gfx942", "gfx803"]), Ok(()));
+    // One that may be opened counts: memory has one address for all.
+    let narrow = with(&["gfx1100", "gfx942"]);
+    assert!(matches!(narrow, Err(Error::Reserve { .. })), "{narrow:?}");
+}
+
+/// An Instinct MI300 in a mode of partitions: several nodes, each with numbers and a render node of its own, of one PCI
+/// device (Linux' `kfd_topology.c` puts the partition into the upper bits of `location_id`).
+#[test]
+fn partitions_of_a_gpu_are_gpus_of_their_own() {
+    let mock = Mock::new(&["gfx942", "gfx942"]);
+    let nodes = mock.root().join("sys/class/kfd/kfd/topology/nodes");
+    let properties = |node: u32| nodes.join(format!("{node}/properties"));
+    let location = |text: &str| {
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.starts_with("location_id")).unwrap();
+        line.to_string()
+    };
+    let [first, second] = [1, 2].map(|node| std::fs::read_to_string(properties(node)).unwrap());
+    let of_first: u32 = location(&first)["location_id ".len()..].parse().unwrap();
+    let partition = format!("location_id {}", of_first | 1 << 28);
+    let second = second.replace(&location(&second), &partition);
+    std::fs::write(properties(2), second).unwrap();
+
+    let kfd = Kfd::with(mock.clone()).unwrap();
+    let [one, two] = [0, 1].map(|at| kfd.gpu(at, Displays::Refuse).unwrap());
+    assert_eq!(one.node().pci_id, two.node().pci_id);
+    assert_ne!(one.node().gpu_id, two.node().gpu_id);
+    assert_ne!(one.node().render_minor, two.node().render_minor);
+    assert!(!one.is(&two));
+    let soon = Duration::from_secs(20);
+    let copies = SdmaQueue::new(&one, Engine::Any).unwrap();
+    let [here, there] = [&one, &two].map(|gpu| gpu.allocate(4096, Kind::Vram).unwrap());
+    // Neither sees the other's memory of itself.
+    there.map_to(std::slice::from_ref(&one)).unwrap();
+    copies.fill((&here, 0), 7, 1024, soon).unwrap();
+    copies.copy((&there, 0), (&here, 0), 4096, soon).unwrap();
+    ComputeQueue::new(&two, 64).unwrap().idle(soon).unwrap();
+    // What goes wrong in one leaves the other as it is.
+    mock.memory_fault(1, Default::default());
+    assert!(matches!(two.check_faults(), Err(Error::Lost { .. })));
+    assert_eq!(one.check_faults(), Ok(()));
+    copies.fill((&here, 0), 8, 1024, soon).unwrap();
 }

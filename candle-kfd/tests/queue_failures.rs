@@ -183,3 +183,48 @@ fn timelines_move_on_with_every_completion() {
     assert!(low <= timeline.reference(100).unwrap() && low > timeline.reference(101).unwrap());
     assert!(timeline.reference(u64::from(u32::MAX)).is_err());
 }
+
+#[test]
+fn a_full_chunk_of_arguments_is_closed_once_however_often_room_is_asked_for() {
+    /// Where the second argument is, which begins at a multiple of 16.
+    const VALUE: usize = 16;
+    let mock = Mock::new(&["gfx1100"]);
+    mock.kernel("many", |launch| {
+        launch.memory.store32(launch.u64(0), launch.u32(VALUE))
+    });
+    let gpu = open(&mock);
+    let memory = gpu.allocate(4096, candle_kfd::Kind::Gtt).unwrap();
+    let queue = ComputeQueue::new(&gpu, 64).unwrap();
+    queue.set_patience(SHORT);
+    // Four launches to a chunk of 64 KiB.
+    let large = MockKernel::new("many").buffer().value(16 * 1024 - 16);
+    let file = object("gfx1100", &[large]);
+    let program = Program::load(&gpu, &file).unwrap();
+    let many = program.kernel("many").unwrap();
+    let mut arguments = vec![0; 16 * 1024];
+    arguments[..8].copy_from_slice(&memory.address().to_le_bytes());
+    mock.ignore_doorbells(true);
+    let mut launched = 0u32;
+    let mut next = || {
+        arguments[VALUE..VALUE + 4].copy_from_slice(&launched.to_le_bytes());
+        launch(&queue, &many, &arguments).map(|()| launched += 1)
+    };
+    while next().is_ok() {}
+    let written = queue.written().unwrap();
+    for _ in 0..2 {
+        let stalled = next().unwrap_err();
+        assert!(matches!(stalled, Error::Stalled { .. }), "{stalled:?}");
+        assert_eq!(queue.written(), Ok(written));
+    }
+    mock.ignore_doorbells(false);
+    queue.idle(SOON).unwrap();
+    queue.set_patience(SOON);
+    for _ in 0..20 {
+        next().unwrap();
+    }
+    queue.idle(SOON).unwrap();
+    // Sixteen before nothing went on.
+    assert_eq!(launched, 36);
+    let last = memory.host().unwrap().word(0).unwrap();
+    assert_eq!(last.load(std::sync::atomic::Ordering::Acquire), 35);
+}

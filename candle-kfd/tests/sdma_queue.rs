@@ -342,3 +342,27 @@ fn a_queue_is_of_the_engine_that_was_chosen() {
         "{refused:?}"
     );
 }
+
+#[test]
+fn an_engine_that_keeps_its_queue_keeps_the_memory() {
+    let mock = Mock::new(&["gfx1100"]);
+    let gpu = gpu(&mock);
+    let before = mock.left();
+    let queue = SdmaQueue::new(&gpu, Engine::Any).unwrap();
+    mock.fail("AMDKFD_IOC_DESTROY_QUEUE", 0, libc::EIO);
+    drop(queue);
+    let frees = mock.calls("AMDKFD_IOC_FREE_MEMORY_OF_GPU");
+    let left = mock.left();
+    // The ring and the page of pointers, of which nobody has asked for the return.
+    assert_eq!(
+        (left.queues, left.allocations),
+        (before.queues + 1, before.allocations + 2)
+    );
+    assert_eq!(gpu.kfd().failed_releases(), 1);
+    // Nor is it taken for another.
+    let other = SdmaQueue::new(&gpu, Engine::Any).unwrap();
+    let memory = gpu.allocate(4096, Kind::Gtt).unwrap();
+    other.fill((&memory, 0), 7, 4, TIMEOUT).unwrap();
+    drop((other, memory));
+    assert_eq!(mock.calls("AMDKFD_IOC_FREE_MEMORY_OF_GPU"), frees + 3);
+}

@@ -6,6 +6,12 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// For how long the driver may ask to be called again, which it does while a GPU is reset or memory moves, before that
+/// is its answer; and the pause between two calls.
+const AGAIN: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The file of the driver's compute interface.
 const KFD: &str = "/dev/kfd";
@@ -39,9 +45,24 @@ fn open(path: &str) -> std::result::Result<File, Errno> {
         .map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
+/// Calls again after a signal, and for so long while the driver asks for it.
+fn repeated(
+    patience: Duration,
+    mut call: impl FnMut() -> std::result::Result<(), Errno>,
+) -> std::result::Result<(), Errno> {
+    let start = Instant::now();
+    loop {
+        match call() {
+            Err(Errno(libc::EINTR)) => {}
+            Err(Errno(libc::EAGAIN)) if start.elapsed() < patience => std::thread::sleep(PAUSE),
+            answer => return answer,
+        }
+    }
+}
+
 impl Driver for Kernel {
     unsafe fn ioctl(&self, number: u32, argument: &mut [u8]) -> std::result::Result<(), Errno> {
-        loop {
+        repeated(AGAIN, || {
             // SAFETY: the number carries the structure's size, which `Request` ties to its type; addresses inside are
             // the caller's promise.
             let status = unsafe {
@@ -52,13 +73,10 @@ impl Driver for Kernel {
                 )
             };
             match status {
-                -1 => match Errno::last() {
-                    Errno(libc::EINTR | libc::EAGAIN) => {}
-                    errno => return Err(errno),
-                },
-                _ => return Ok(()),
+                -1 => Err(Errno::last()),
+                _ => Ok(()),
             }
-        }
+        })
     }
 
     fn open_render(&self, minor: u32) -> std::result::Result<File, Errno> {
@@ -97,5 +115,30 @@ impl Driver for Kernel {
 
     fn root(&self) -> &Path {
         Path::new("/")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_driver_is_asked_again_but_not_for_ever() {
+        let mut calls = 0;
+        let mut answer = |after: u32, errno| {
+            calls = 0;
+            repeated(4 * PAUSE, || {
+                calls += 1;
+                match calls > after {
+                    true => Ok(()),
+                    false => Err(Errno(errno)),
+                }
+            })
+        };
+        assert_eq!(answer(1000, libc::EINTR), Ok(()));
+        assert_eq!(answer(1, libc::EAGAIN), Ok(()));
+        assert_eq!(answer(u32::MAX, libc::EAGAIN), Err(Errno(libc::EAGAIN)));
+        assert_eq!(answer(1, libc::EINVAL), Err(Errno(libc::EINVAL)));
+        assert_eq!(calls, 1);
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Kernarg {
     busy: Vec<Signal>,
     chunk: usize,
     used: usize,
+    /// Whether the barrier that ends the chunk is on the queue.
+    is_closed: bool,
 }
 
 /// What has to be done before arguments have a place.
@@ -39,6 +41,7 @@ impl Kernarg {
             busy: Signal::several(gpu, CHUNKS, 0)?,
             chunk: 0,
             used: 0,
+            is_closed: false,
         })
     }
 
@@ -59,11 +62,17 @@ impl Kernarg {
         Ok(Place::At(at))
     }
 
-    /// The signal of the chunk that is filled now, set to busy.
-    pub fn close(&self) -> &Signal {
-        let signal = &self.busy[self.chunk];
+    /// The signal of the chunk that is filled now, set to busy; none if its barrier is on the queue already, behind a wait
+    /// that was too short: a second one would count the signal down when kernels of the chunk's next turn are not done.
+    pub fn close(&self) -> Option<&Signal> {
+        let signal = (!self.is_closed).then(|| &self.busy[self.chunk])?;
         signal.store(1);
-        signal
+        Some(signal)
+    }
+
+    /// The barrier is on the queue.
+    pub fn closed(&mut self) {
+        self.is_closed = true;
     }
 
     /// The signal of the next chunk, which has to be zero before [`open_next`](Self::open_next).
@@ -74,6 +83,7 @@ impl Kernarg {
     pub fn open_next(&mut self) {
         self.chunk = (self.chunk + 1) % CHUNKS;
         self.used = 0;
+        self.is_closed = false;
     }
 
     /// Writes arguments and returns their address.

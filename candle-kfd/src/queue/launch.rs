@@ -45,6 +45,14 @@ impl Launch<'_> {
         }
     }
 
+    /// Looks whether a queue of a GPU would take it, as far as sizes and arguments go.
+    ///
+    /// # Errors
+    /// [`Error::Launch`] if not.
+    pub fn validate(&self, gpu: &Gpu) -> Result<()> {
+        self.check(gpu).map(drop)
+    }
+
     /// Checks it against the kernel and the GPU.
     pub(super) fn check(&self, gpu: &Gpu) -> Result<Needs> {
         let facts = self.kernel.facts();

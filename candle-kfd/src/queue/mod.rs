@@ -326,8 +326,10 @@ impl ComputeQueue {
             match producer.kernarg.place(bytes)? {
                 Place::At(at) => return Ok(at),
                 Place::Full => {
-                    let address = producer.kernarg.close().address();
-                    self.push(producer, &Packet::barrier(&[], address), None)?;
+                    if let Some(address) = producer.kernarg.close().map(Signal::address) {
+                        self.push(producer, &Packet::barrier(&[], address), None)?;
+                        producer.kernarg.closed();
+                    }
                     let patience = *lock(&self.patience);
                     self.wait(producer.kernarg.next(), patience)?;
                     producer.kernarg.open_next();

@@ -6,6 +6,7 @@ use crate::gpu::{Doorbell, Gpu};
 use crate::memory::{Host, Kind, Memory};
 use crate::uapi::{queue_type, CreateQueue, DestroyQueue, MAX_QUEUE_PERCENTAGE};
 use crate::{Error, Result};
+use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -48,6 +49,12 @@ pub struct SdmaQueue {
     id: u32,
     doorbell: Doorbell,
     producer: Mutex<Producer>,
+    memory: ManuallyDrop<QueueMemory>,
+}
+
+/// What an engine reads and writes for as long as it has the queue.
+#[derive(Debug)]
+struct QueueMemory {
     pointers: Memory,
     ring: Memory,
 }
@@ -63,6 +70,8 @@ struct Producer {
     submitted: u64,
     /// Whether the driver still has the queue.
     is_open: bool,
+    /// Whether the driver has let go of it.
+    is_destroyed: bool,
 }
 
 impl SdmaQueue {
@@ -115,10 +124,16 @@ impl SdmaQueue {
         };
         // SAFETY: ring and pointers are memory of this GPU, which lives until the queue is destroyed.
         unsafe { gpu.kfd().driver().request(&mut request) }?;
-        let doorbell = gpu.doorbell(request.doorbell_offset);
-        let doorbell = doorbell.inspect_err(|_| {
-            destroy(gpu, request.queue_id);
-        })?;
+        let memory = ManuallyDrop::new(QueueMemory { pointers, ring });
+        let doorbell = match gpu.doorbell(request.doorbell_offset) {
+            Ok(doorbell) => doorbell,
+            Err(error) => {
+                if destroy(gpu, request.queue_id) {
+                    drop(ManuallyDrop::into_inner(memory));
+                }
+                return Err(error);
+            }
+        };
         // Nothing yet. AMD's emulator has all bits set in a doorbell that nobody rang, and would run over the ring for ever.
         doorbell.ring(0);
         Ok(SdmaQueue {
@@ -129,9 +144,9 @@ impl SdmaQueue {
                 cursor: Cursor::new(bytes as u64, 0),
                 submitted: 0,
                 is_open: true,
+                is_destroyed: false,
             }),
-            pointers,
-            ring,
+            memory,
         })
     }
 
@@ -165,7 +180,10 @@ impl SdmaQueue {
         let number = producer.submitted + 1;
         let mut done = self.packets();
         // Half of the number is enough: see `done`.
-        done.fence(self.pointers.address() + DONE_AT as u64, number as u32);
+        done.fence(
+            self.memory.pointers.address() + DONE_AT as u64,
+            number as u32,
+        );
         for packet in packets.iter().chain(done.iter()) {
             if let Err(error) = self.write(&mut producer, packet) {
                 self.close(&mut producer);
@@ -180,15 +198,15 @@ impl SdmaQueue {
     /// Begins where the engine will read. That is 0, but in AMD's emulator, whose doorbells keep what an earlier queue has
     /// left: it then runs over a ring of zeros up to there.
     fn begin(&self, producer: &mut Producer) -> Result<()> {
-        let read = host(&self.pointers)?.long(READ_AT)?;
-        producer.cursor = Cursor::new(self.ring.len() as u64, read.load(Ordering::Acquire));
+        let read = host(&self.memory.pointers)?.long(READ_AT)?;
+        producer.cursor = Cursor::new(self.memory.ring.len() as u64, read.load(Ordering::Acquire));
         Ok(())
     }
 
     /// Writes one packet into the ring.
     fn write(&self, producer: &mut Producer, packet: &[u32]) -> Result<()> {
         let place = producer.cursor.place(packet.len() as u64 * 4);
-        let read = host(&self.pointers)?.long(READ_AT)?;
+        let read = host(&self.memory.pointers)?.long(READ_AT)?;
         if !producer
             .cursor
             .has_room(place, read.load(Ordering::Acquire))
@@ -201,7 +219,7 @@ impl SdmaQueue {
                     .has_room(place, read.load(Ordering::Acquire)))
             })?;
         }
-        let ring = host(&self.ring)?;
+        let ring = host(&self.memory.ring)?;
         ring.fill(place.padding_at as usize, place.padding as usize, 0)?;
         for (i, &word) in packet.iter().enumerate() {
             ring.word(place.at as usize + 4 * i)?
@@ -214,7 +232,7 @@ impl SdmaQueue {
     /// Tells the engine how far the ring is written.
     fn publish(&self, producer: &Producer) -> Result<()> {
         let written = producer.cursor.written();
-        let pointer = host(&self.pointers)?.long(WRITE_AT)?;
+        let pointer = host(&self.memory.pointers)?.long(WRITE_AT)?;
         pointer.store(written, Ordering::Release);
         self.doorbell.ring(written);
         Ok(())
@@ -225,7 +243,9 @@ impl SdmaQueue {
     /// # Errors
     /// None that a queue's own memory could give.
     pub fn is_done(&self, ticket: Ticket) -> Result<bool> {
-        let low = host(&self.pointers)?.word(DONE_AT)?.load(Ordering::Acquire);
+        let low = host(&self.memory.pointers)?
+            .word(DONE_AT)?
+            .load(Ordering::Acquire);
         let submitted = self.producer().submitted;
         // The engine writes the lower half of a number. It is at most 2^32 - 1 submissions behind: a ring holds fewer.
         let behind = (submitted as u32).wrapping_sub(low);
@@ -371,7 +391,7 @@ impl SdmaQueue {
     /// Takes the queue from the engine.
     fn close(&self, producer: &mut Producer) {
         if std::mem::take(&mut producer.is_open) {
-            destroy(&self.gpu, self.id);
+            producer.is_destroyed = destroy(&self.gpu, self.id);
         }
     }
 }
@@ -380,6 +400,13 @@ impl Drop for SdmaQueue {
     fn drop(&mut self) {
         let mut producer = self.producer();
         self.close(&mut producer);
+        let is_destroyed = producer.is_destroyed;
+        drop(producer);
+        if is_destroyed {
+            // SAFETY: nothing else takes the memory, and it is not used after this.
+            unsafe { ManuallyDrop::drop(&mut self.memory) };
+        }
+        // Else the engine may still have the queue: its memory stays until the process ends.
     }
 }
 
