@@ -3,12 +3,12 @@
 use candle_kfd::Clocks;
 
 /// Nanoseconds of so many ticks of the GPU's clock, by how far it and the host's have come from one moment to another;
-/// none if they stand still.
+/// none if they stand still, or the driver does not tell how fast the host's is.
 pub(crate) fn nanoseconds(begin: &Clocks, now: &Clocks, ticks: i64) -> Option<f64> {
     let gpu = now.gpu.checked_sub(begin.gpu).filter(|ticks| *ticks > 0)?;
     let system = now.system.checked_sub(begin.system)?;
     let seconds = system as f64 / now.system_hz as f64;
-    Some(ticks as f64 * (seconds * 1e9 / gpu as f64))
+    (now.system_hz > 0).then_some(ticks as f64 * (seconds * 1e9 / gpu as f64))
 }
 
 #[cfg(test)]
@@ -30,5 +30,10 @@ mod tests {
         assert_eq!(nanoseconds(&begin, &now, -second), Some(-1e9));
         assert_eq!(nanoseconds(&begin, &at(1000, 70), second), None);
         assert_eq!(nanoseconds(&begin, &at(999, 70), second), None);
+        let unknown = Clocks {
+            system_hz: 0,
+            ..now
+        };
+        assert_eq!(nanoseconds(&begin, &unknown, second), None);
     }
 }

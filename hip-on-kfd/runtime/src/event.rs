@@ -62,16 +62,11 @@ impl Event {
         }
     }
 
-    /// The device, and its time at the mark, which it has passed, in ticks of its clock.
-    fn time(&self) -> HipResult<(&'static Device, u64)> {
-        let state = lock(&self.state);
-        let (device, point) = match &*state {
-            State::At(device, Some(point)) if self.is_timed => (*device, point),
-            _ => return Err(HipError::InvalidHandle),
-        };
-        match point.is_passed() {
-            true => Ok((device, point.signal().times().1)),
-            false => Err(HipError::NotReady),
+    /// The device, and the point at which it notes the time.
+    fn timed(&self) -> HipResult<(&'static Device, Point)> {
+        match &*lock(&self.state) {
+            State::At(device, Some(point)) if self.is_timed => Ok((device, point.clone())),
+            _ => Err(HipError::InvalidHandle),
         }
     }
 
@@ -81,10 +76,15 @@ impl Event {
     /// [`HipError::NotReady`] if one is not passed, [`HipError::InvalidHandle`] if one was not recorded, or without a time,
     /// or on another device.
     pub fn milliseconds(from: &Event, to: &Event) -> HipResult<f32> {
-        let ((device, from), (other, to)) = (from.time()?, to.time()?);
+        // Whether both have one comes before whether they have it yet.
+        let ((device, from), (other, to)) = (from.timed()?, to.timed()?);
         if !std::ptr::eq(device, other) {
             return Err(HipError::InvalidHandle);
         }
+        if !(from.is_passed() && to.is_passed()) {
+            return Err(HipError::NotReady);
+        }
+        let [from, to] = [from, to].map(|point| point.signal().times().1);
         let ticks = to.wrapping_sub(from) as i64;
         Ok((device.nanoseconds(ticks)? / 1e6) as f32)
     }

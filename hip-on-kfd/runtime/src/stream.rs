@@ -90,6 +90,8 @@ impl Stream {
     /// As of [`Work::run`], for each time that what is recorded runs.
     pub unsafe fn submit(&self, runtime: &'static Runtime, work: Work) -> HipResult {
         if let Some(capture) = self.capture() {
+            // Who records it hears of what is wrong with it, not who launches the graph.
+            work.check(runtime, self)?;
             return capture.record(work);
         }
         self.join(runtime)?;

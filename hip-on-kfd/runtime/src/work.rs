@@ -66,6 +66,26 @@ pub(crate) enum Work {
 }
 
 impl Work {
+    /// Looks whether it could be enqueued now, as far as that is known before.
+    ///
+    /// # Errors
+    /// As of [`run`](Self::run), for sizes, addresses and directions.
+    pub fn check(&self, runtime: &Runtime, stream: &Stream) -> HipResult {
+        match self {
+            Work::Kernel(call) => {
+                let checked = call.launch().validate(&stream.device.gpu);
+                checked.map_err(|error| stream.device.failed(error))
+            }
+            Work::Copy {
+                to,
+                from,
+                bytes,
+                direction,
+            } => sides(runtime, *to, *from, *bytes, *direction).map(drop),
+            Work::Fill { to, bytes, .. } => filled(runtime, *to, *bytes).map(drop),
+        }
+    }
+
     /// Enqueues it.
     ///
     /// # Safety
@@ -106,6 +126,39 @@ fn reach(runtime: &Runtime, stream: &Stream, address: u64, place: Place) -> HipR
     }
 }
 
+/// Where a copy is from and to; none if there is nothing to copy.
+fn sides(
+    runtime: &Runtime,
+    to: u64,
+    from: u64,
+    bytes: usize,
+    direction: Direction,
+) -> HipResult<Option<(Place, Place)>> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    if to == 0 || from == 0 {
+        return Err(HipError::InvalidValue);
+    }
+    let source = runtime.memories.locate(from, bytes as u64)?;
+    let target = runtime.memories.locate(to, bytes as u64)?;
+    match direction.suits(source, target) {
+        true => Ok(Some((source, target))),
+        false => Err(HipError::InvalidValue),
+    }
+}
+
+/// Where memory is that is filled; none if there is nothing to fill.
+fn filled(runtime: &Runtime, to: u64, bytes: usize) -> HipResult<Option<Place>> {
+    if bytes == 0 {
+        return Ok(None);
+    }
+    match runtime.memories.locate(to, bytes as u64)? {
+        Place::Pageable => Err(HipError::InvalidValue),
+        place => Ok(Some(place)),
+    }
+}
+
 /// # Safety
 /// As of [`Work::run`].
 unsafe fn copy(
@@ -116,17 +169,9 @@ unsafe fn copy(
     bytes: usize,
     direction: Direction,
 ) -> HipResult {
-    if bytes == 0 {
+    let Some((source, target)) = sides(runtime, to, from, bytes, direction)? else {
         return Ok(());
-    }
-    if to == 0 || from == 0 {
-        return Err(HipError::InvalidValue);
-    }
-    let source = runtime.memories.locate(from, bytes as u64)?;
-    let target = runtime.memories.locate(to, bytes as u64)?;
-    if !direction.suits(source, target) {
-        return Err(HipError::InvalidValue);
-    }
+    };
     if !(reach(runtime, stream, from, source)? && reach(runtime, stream, to, target)?) {
         // SAFETY: both were looked up.
         return unsafe { across::copy(runtime, stream, (to, target), (from, source), bytes) };
@@ -162,14 +207,10 @@ unsafe fn fill(
     value: u8,
     bytes: usize,
 ) -> HipResult {
-    if bytes == 0 {
+    let Some(place) = filled(runtime, to, bytes)? else {
         return Ok(());
-    }
+    };
     let bytes = bytes as u64;
-    let place = runtime.memories.locate(to, bytes)?;
-    if place == Place::Pageable {
-        return Err(HipError::InvalidValue);
-    }
     if !reach(runtime, stream, to, place)? {
         return Err(HipError::InvalidDevice);
     }

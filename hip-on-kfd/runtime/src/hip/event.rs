@@ -16,6 +16,11 @@ pub type hipEvent_t = *mut c_void;
 const BLOCKING_SYNC: c_uint = 1;
 /// `hipEventDisableTiming`.
 const DISABLE_TIMING: c_uint = 2;
+/// `hipEventInterprocess`, for events without a time.
+const INTERPROCESS: c_uint = 4;
+/// `hipEventDisableSystemFence`, `hipEventReleaseToDevice` and `hipEventReleaseToSystem`, one of them at most: how far what
+/// is before an event is seen. Here everybody sees it.
+const FENCES: c_uint = 0xe000_0000;
 
 fn event(runtime: &Runtime, handle: hipEvent_t) -> HipResult<Arc<Event>> {
     runtime.events.get(handle).ok_or(HipError::InvalidHandle)
@@ -26,8 +31,20 @@ pub unsafe extern "C" fn hipEventCreateWithFlags(
     flags: c_uint,
 ) -> hipError_t {
     call(|runtime| {
-        if out.is_null() || flags & !(BLOCKING_SYNC | DISABLE_TIMING) != 0 {
+        let known = BLOCKING_SYNC | DISABLE_TIMING | INTERPROCESS | FENCES;
+        let is_shared = flags & INTERPROCESS != 0;
+        if out.is_null()
+            || flags & !known != 0
+            || (flags & FENCES).count_ones() > 1
+            || (is_shared && flags & DISABLE_TIMING == 0)
+        {
             return Err(HipError::InvalidValue);
+        }
+        if is_shared {
+            eprintln!(
+                "hip-on-kfd: events are a process's own; make them without hipEventInterprocess"
+            );
+            return Err(HipError::NotSupported);
         }
         let event = Event::new(flags & DISABLE_TIMING == 0);
         // SAFETY: the caller's pointer.

@@ -14,9 +14,15 @@ use std::ffi::{c_int, c_uint, c_void};
 const MALLOC_DEFAULT: c_uint = 0;
 /// `hipDeviceMallocFinegrained` and `hipDeviceMallocUncached`, which are one here.
 const MALLOC_FINE_GRAINED: [c_uint; 2] = [1, 3];
-/// Flags of `hipHostMalloc`: portable, mapped, write-combined; of the thread's NUMA node; coherent. All host memory is
-/// portable, mapped and coherent here.
-const HOST_MALLOC_FLAGS: c_uint = 0x6000_0007;
+/// `hipMallocSignalMemory`, of so many bytes, and `hipDeviceMallocContiguous`.
+const MALLOC_SIGNAL: c_uint = 2;
+const SIGNAL_BYTES: usize = 8;
+const MALLOC_CONTIGUOUS: c_uint = 4;
+/// Flags of `hipHostMalloc`: portable, mapped, write-combined; of the thread's NUMA node.
+const HOST_MALLOC_FLAGS: c_uint = 0x2000_0007;
+/// `hipHostMallocCoherent` and `hipHostMallocNonCoherent`, one of them at most. All host memory is portable, mapped and
+/// coherent here, which is also right for who does not need it.
+const HOST_MALLOC_COHERENCE: c_uint = 0xc000_0000;
 
 /// Allocates memory of a device, and shows it to those that may use it.
 fn allocate(
@@ -58,6 +64,13 @@ pub unsafe extern "C" fn hipExtMallocWithFlags(
         let kind = match flags {
             MALLOC_DEFAULT => Kind::Vram,
             _ if MALLOC_FINE_GRAINED.contains(&flags) => Kind::VramCoherent,
+            MALLOC_SIGNAL if bytes == SIGNAL_BYTES => Kind::Uncached,
+            MALLOC_CONTIGUOUS => {
+                eprintln!(
+                    "hip-on-kfd: hipDeviceMallocContiguous is not there; allocate without it"
+                );
+                return Err(HipError::NotSupported);
+            }
             _ => return Err(HipError::InvalidValue),
         };
         allocate(runtime, runtime.current()?, pointer, bytes, kind)
@@ -84,7 +97,9 @@ pub unsafe extern "C" fn hipHostMalloc(
     flags: c_uint,
 ) -> hipError_t {
     call(|runtime| {
-        if pointer.is_null() || flags & !HOST_MALLOC_FLAGS != 0 {
+        let coherence = flags & HOST_MALLOC_COHERENCE;
+        let unknown = flags & !(HOST_MALLOC_FLAGS | HOST_MALLOC_COHERENCE);
+        if pointer.is_null() || unknown != 0 || coherence == HOST_MALLOC_COHERENCE {
             return Err(HipError::InvalidValue);
         }
         let device = runtime.current()?;
@@ -138,6 +153,7 @@ unsafe fn copy(
     handle: hipStream_t,
 ) -> hipError_t {
     call(|runtime| {
+        let stream = stream(runtime, handle)?;
         let work = Work::Copy {
             to: to as u64,
             from: from as u64,
@@ -145,7 +161,7 @@ unsafe fn copy(
             direction: direction?,
         };
         // SAFETY: the caller's promise.
-        unsafe { stream(runtime, handle)?.submit(runtime, work) }
+        unsafe { stream.submit(runtime, work) }
     })
 }
 

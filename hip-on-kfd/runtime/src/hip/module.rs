@@ -95,6 +95,9 @@ pub unsafe extern "C" fn hipModuleLaunchKernel(
         if !std::ptr::eq(function.module.device, stream.device) {
             return Err(HipError::InvalidValue);
         }
+        if shared_bytes > stream.device.gpu.generation().lds_bytes {
+            return Err(HipError::InvalidValue);
+        }
         if !extra.is_null() {
             eprintln!(
                 "hip-on-kfd: hipModuleLaunchKernel takes arguments by `params`, not by `extra`"

@@ -15,9 +15,13 @@ pub type hipStream_t = *mut c_void;
 /// `hipStreamNonBlocking`.
 const NON_BLOCKING: c_uint = 1;
 
+/// `hipStreamLegacy` and `hipStreamPerThread`: names of the default stream, which all threads share here.
+const LEGACY: usize = 1;
+const PER_THREAD: usize = 2;
+
 /// The stream behind a handle.
 pub(crate) fn stream(runtime: &'static Runtime, handle: hipStream_t) -> HipResult<Arc<Stream>> {
-    if handle.is_null() {
+    if matches!(handle as usize, 0 | LEGACY | PER_THREAD) {
         return Ok(runtime.current()?.default_stream());
     }
     runtime.streams.get(handle).ok_or(HipError::InvalidHandle)
