@@ -34,7 +34,8 @@ pub struct Card {
     /// Data to it and back; one queue for all that a test does.
     pub lane: Lane,
     kernels_file: Option<PathBuf>,
-    kernels: OnceCell<Option<Kernels>>,
+    /// Or why there are none.
+    kernels: OnceCell<std::result::Result<Kernels, String>>,
 }
 
 /// A command at work.
@@ -140,17 +141,29 @@ impl Card {
     /// # Errors
     /// [`Error::Kfd`] if they cannot be loaded.
     pub fn kernels(&self, output: &Output) -> Result<Option<&Kernels>> {
-        if let Some(kernels) = self.kernels.get() {
-            return Ok(kernels.as_ref());
+        let is_new = self.kernels.get().is_none();
+        let kernels = self.loaded()?;
+        if let (true, Err(why)) = (is_new, kernels) {
+            output.warn(&format!("{}: no kernels, SDMA only: {why}", self.name()));
         }
-        let kernels = match Kernels::new(&self.gpu, self.kernels_file.as_deref(), self.timeout)? {
-            Ok(kernels) => Some(kernels),
-            Err(why) => {
-                output.warn(&format!("{}: no kernels, SDMA only: {why}", self.name()));
-                None
-            }
-        };
-        Ok(self.kernels.get_or_init(|| kernels).as_ref())
+        Ok(kernels.as_ref().ok())
+    }
+
+    /// The kernels of this program on it, for a test that was to be by kernels.
+    ///
+    /// # Errors
+    /// [`Error::Other`] if there is neither an object for it nor a compiler, and those of [`Card::kernels`].
+    pub fn needed_kernels(&self) -> Result<&Kernels> {
+        let none = |why: &String| Error::Other(format!("{}: no kernels: {why}", self.name()));
+        self.loaded()?.as_ref().map_err(none)
+    }
+
+    fn loaded(&self) -> Result<&std::result::Result<Kernels, String>> {
+        if let Some(kernels) = self.kernels.get() {
+            return Ok(kernels);
+        }
+        let kernels = Kernels::new(&self.gpu, self.kernels_file.as_deref(), self.timeout)?;
+        Ok(self.kernels.get_or_init(|| kernels))
     }
 }
 

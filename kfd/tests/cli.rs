@@ -272,19 +272,29 @@ fn kernels_are_taken_from_a_file_where_there_is_no_compiler() {
         let mut kfd = kfd();
         kfd.env("CANDLE_ROCM_CLANG", "/nowhere/clang++");
         kfd.env("CANDLE_ROCM_CACHE_DIR", folder.path().join("cache"));
-        let arguments = format!("memory-test --json --mock gfx1030 --size 64K {arguments}");
+        kfd.args(["--json", "--mock", "gfx1030"]);
         let output = kfd.args(arguments.split_whitespace()).output().unwrap();
-        assert!(output.status.success());
         let said = String::from_utf8(output.stdout).unwrap();
         (
+            output.status.code().unwrap(),
             said.contains("\"kernels\""),
             String::from_utf8(output.stderr).unwrap(),
         )
     };
-    assert_eq!(without(&format!("--kernels {file}")), (true, String::new()));
-    let (has_kernels, warning) = without("");
-    assert!(!has_kernels && warning.contains("SDMA only"), "{warning}");
-    assert!(warning.contains("kfd kernels"), "{warning}");
+    assert_eq!(
+        without(&format!("memory-test --size 64K --kernels {file}")),
+        (0, true, String::new())
+    );
+    let (status, has_kernels, warning) = without("memory-test --size 64K");
+    assert!(status == 0 && !has_kernels, "{warning}");
+    for part in ["SDMA only", "kfd kernels"] {
+        assert!(warning.contains(part), "{warning}");
+    }
+    // Nothing else stands in for what was asked for.
+    for test in ["memory-test --size 64K", "copy-test --max 4K"] {
+        let (status, _, error) = without(&format!("{test} --by kernels"));
+        assert!(status == 1 && error.contains("no kernels"), "{error}");
+    }
 }
 
 #[test]

@@ -84,11 +84,8 @@ pub fn run(choice: &Choice, options: &Options) -> Result<()> {
             Err(error) => return Err(error),
         };
         let card = &cards[route.owner()];
-        let kernels = match options.by {
-            By::Sdma => None,
-            By::Kernels | By::Both => card.kernels(&output)?,
-        };
-        let sdma = (options.by != By::Kernels || kernels.is_none()).then_some(By::Sdma);
+        let kernels = options.by.kernels(card, &output)?;
+        let sdma = (options.by != By::Kernels).then_some(By::Sdma);
         let ways = [kernels.is_some().then_some(By::Kernels), sdma];
         for &bytes in &sizes {
             for by in ways.into_iter().flatten() {

@@ -168,10 +168,7 @@ struct Tester<'a> {
 
 impl<'a> Tester<'a> {
     fn new(card: &'a Card, options: &Options, output: &Output) -> Result<Self> {
-        let kernels = match options.by {
-            By::Sdma => None,
-            By::Kernels | By::Both => card.kernels(output)?,
-        };
+        let kernels = options.by.kernels(card, output)?;
         let mut left = match card.gpu.free_bytes() {
             Ok(free) => options.size.min((free as f64 * MOST) as u64),
             Err(_) => options.size,
@@ -185,7 +182,7 @@ impl<'a> Tester<'a> {
         }
         Ok(Tester {
             lane: &card.lane,
-            by_sdma: kernels.is_none() || options.by == By::Both,
+            by_sdma: options.by != By::Kernels,
             kernels,
             memories,
         })

@@ -8,7 +8,9 @@ pub mod memory_test;
 pub mod overlap_test;
 pub mod soak;
 
+use crate::kernels::Kernels;
 use crate::output::Output;
+use crate::session::Card;
 use crate::{Error, Result};
 use clap::ValueEnum;
 use serde_json::json;
@@ -20,6 +22,20 @@ enum By {
     Kernels,
     Sdma,
     Both,
+}
+
+impl By {
+    /// The kernels for a GPU, where they are to do something.
+    ///
+    /// # Errors
+    /// Those of [`Card::kernels`]; of [`Card::needed_kernels`] where they alone were asked for.
+    fn kernels<'a>(self, card: &'a Card, output: &Output) -> Result<Option<&'a Kernels>> {
+        match self {
+            By::Sdma => Ok(None),
+            By::Kernels => card.needed_kernels().map(Some),
+            By::Both => card.kernels(output),
+        }
+    }
 }
 
 /// What a test has found so far.
