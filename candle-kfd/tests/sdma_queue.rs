@@ -366,3 +366,40 @@ fn an_engine_that_keeps_its_queue_keeps_the_memory() {
     drop((other, memory));
     assert_eq!(mock.calls("AMDKFD_IOC_FREE_MEMORY_OF_GPU"), frees + 3);
 }
+
+#[test]
+fn who_waits_does_not_wait_for_who_wants_room() {
+    let mock = Mock::new(&["gfx1100"]);
+    let gpu = gpu(&mock);
+    let queue = SdmaQueue::with_ring(&gpu, Engine::Any, 4096).unwrap();
+    let memory = gpu.allocate(4096, Kind::Uncached).unwrap();
+    memory.host().unwrap().fill(0, 4096, 0).unwrap();
+    let mut first = queue.packets();
+    first.poll(memory.address(), u32::MAX, Compare::Equal, 1);
+    // SAFETY: the words lie in the memory, which outlives the queue's work.
+    let ticket = unsafe { queue.submit(&first) }.unwrap();
+    std::thread::scope(|scope| {
+        let much = scope.spawn(|| {
+            let mut packets = queue.packets();
+            for _ in 0..1000 {
+                packets.add(memory.address() + 8, 1);
+            }
+            // SAFETY: likewise.
+            unsafe { queue.run(&packets, TIMEOUT) }
+        });
+        // The ring is full by then, and the thread has the queue to itself.
+        std::thread::sleep(SHORT);
+        let waited = queue.wait(ticket, SHORT);
+        assert!(
+            matches!(waited, Err(Error::SdmaTimeout { .. })),
+            "{waited:?}"
+        );
+        assert_eq!(queue.is_done(ticket), Ok(false));
+        let go = memory.host().unwrap().word(0).unwrap();
+        go.store(1, Ordering::Release);
+        much.join().unwrap().unwrap();
+    });
+    queue.wait(ticket, TIMEOUT).unwrap();
+    let sum = memory.host().unwrap().long(8).unwrap();
+    assert_eq!(sum.load(Ordering::Acquire), 1000);
+}

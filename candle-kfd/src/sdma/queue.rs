@@ -7,7 +7,7 @@ use crate::memory::{Host, Kind, Memory};
 use crate::uapi::{queue_type, CreateQueue, DestroyQueue, MAX_QUEUE_PERCENTAGE};
 use crate::{Error, Result};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,11 @@ pub struct SdmaQueue {
     id: u32,
     doorbell: Doorbell,
     producer: Mutex<Producer>,
+    /// Submissions so far. Only a producer adds to them; whoever waits reads them without waiting for him, who may be
+    /// waiting for room.
+    submitted: AtomicU64,
+    /// Whether the driver still has the queue; a producer ends it.
+    is_open: AtomicBool,
     memory: ManuallyDrop<QueueMemory>,
 }
 
@@ -66,10 +71,6 @@ pub struct Ticket(u64);
 #[derive(Debug)]
 struct Producer {
     cursor: Cursor,
-    /// Submissions so far.
-    submitted: u64,
-    /// Whether the driver still has the queue.
-    is_open: bool,
     /// Whether the driver has let go of it.
     is_destroyed: bool,
 }
@@ -142,10 +143,10 @@ impl SdmaQueue {
             doorbell,
             producer: Mutex::new(Producer {
                 cursor: Cursor::new(bytes as u64, 0),
-                submitted: 0,
-                is_open: true,
                 is_destroyed: false,
             }),
+            submitted: AtomicU64::new(0),
+            is_open: AtomicBool::new(true),
             memory,
         })
     }
@@ -171,13 +172,14 @@ impl SdmaQueue {
     pub unsafe fn submit(&self, packets: &Packets) -> Result<Ticket> {
         self.gpu.kfd().shared.own_process()?;
         let mut producer = self.producer();
-        if !producer.is_open {
+        if !self.is_open.load(Ordering::Acquire) {
             return Err(self.closed());
         }
-        if producer.submitted == 0 {
+        let before = self.submitted.load(Ordering::Acquire);
+        if before == 0 {
             self.begin(&mut producer)?;
         }
-        let number = producer.submitted + 1;
+        let number = before + 1;
         let mut done = self.packets();
         // Half of the number is enough: see `done`.
         done.fence(
@@ -190,7 +192,7 @@ impl SdmaQueue {
                 return Err(error);
             }
         }
-        producer.submitted = number;
+        self.submitted.store(number, Ordering::Release);
         self.publish(&producer)?;
         Ok(Ticket(number))
     }
@@ -246,7 +248,7 @@ impl SdmaQueue {
         let low = host(&self.memory.pointers)?
             .word(DONE_AT)?
             .load(Ordering::Acquire);
-        let submitted = self.producer().submitted;
+        let submitted = self.submitted.load(Ordering::Acquire);
         // The engine writes the lower half of a number. It is at most 2^32 - 1 submissions behind: a ring holds fewer.
         let behind = (submitted as u32).wrapping_sub(low);
         Ok(ticket.0 <= submitted.saturating_sub(behind.into()))
@@ -262,7 +264,7 @@ impl SdmaQueue {
             if self.is_done(ticket)? {
                 return Ok(true);
             }
-            match self.producer().is_open {
+            match self.is_open.load(Ordering::Acquire) {
                 true => Ok(false),
                 false => Err(self.closed()),
             }
@@ -274,7 +276,7 @@ impl SdmaQueue {
     /// # Errors
     /// As of [`wait`](Self::wait).
     pub fn idle(&self, timeout: Duration) -> Result<()> {
-        let last = Ticket(self.producer().submitted);
+        let last = Ticket(self.submitted.load(Ordering::Acquire));
         self.wait(last, timeout)
     }
 
@@ -390,8 +392,10 @@ impl SdmaQueue {
 
     /// Takes the queue from the engine.
     fn close(&self, producer: &mut Producer) {
-        if std::mem::take(&mut producer.is_open) {
+        if self.is_open.load(Ordering::Acquire) {
             producer.is_destroyed = destroy(&self.gpu, self.id);
+            // Not before: whoever waits for a copy gives up its memory then.
+            self.is_open.store(false, Ordering::Release);
         }
     }
 }
