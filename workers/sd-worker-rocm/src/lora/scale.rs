@@ -4,12 +4,81 @@
 //! the file. Files of others have a tensor `alpha` for each layer instead.
 
 use super::names::{Network, Target};
+use crate::models::config::Others;
 use crate::models::rotation::Turns;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Key of diffusers' metadata.
 pub(super) const METADATA: &str = "lora_adapter_metadata";
+
+/// PEFT's settings that are read here, that tensors tell, or that are without effect on what has been trained.
+const KNOWN: [&str; 54] = [
+    // Read.
+    "alpha",
+    "alpha_pattern",
+    "coft",
+    "eps",
+    INIT,
+    "lora_alpha",
+    "num_cayley_neumann_terms",
+    "r",
+    "use_cayley_neumann",
+    "use_rslora",
+    // Names and shapes of tensors tell.
+    "bias",
+    "block_share",
+    "boft_block_num",
+    "boft_block_size",
+    "boft_n_butterfly_factor",
+    "decompose_both",
+    "decompose_factor",
+    "exclude_modules",
+    "feedforward_modules",
+    "layers_pattern",
+    "layers_to_transform",
+    "lora_bias",
+    "modules_to_save",
+    "oft_block_size",
+    "rank_pattern",
+    "target_modules",
+    "target_parameters",
+    "use_dora",
+    "use_effective_conv2d",
+    // Of training, and how PyTorch computes it.
+    "boft_dropout",
+    "corda_config",
+    "ensure_weight_tying",
+    "eva_config",
+    "fan_in_fan_out",
+    "inference_mode",
+    "init_ia3_weights",
+    "init_weights",
+    "loftq_config",
+    "lora_dropout",
+    "lora_ga_config",
+    "megatron_config",
+    "megatron_core",
+    "module_dropout",
+    "qalora_group_size",
+    "rank_dropout",
+    "rank_dropout_scale",
+    "runtime_config",
+    "velora_config",
+    // Notes.
+    "auto_mapping",
+    "base_model_name_or_path",
+    "peft_type",
+    "peft_version",
+    "revision",
+    "task_type",
+];
+
+/// How matrices were begun with.
+const INIT: &str = "init_lora_weights";
+
+/// Beginnings that take something out of the model's own weights, which is missing then without PEFT.
+const FROM_WEIGHTS: [&str; 5] = ["corda", "loftq", "lora_ga", "olora", "pissa"];
 
 /// Most terms of a series.
 const MOST_TERMS: u64 = 64;
@@ -101,6 +170,13 @@ impl Scales {
 
 impl Settings {
     fn read(all: &Map<String, Value>) -> Result<Self, String> {
+        Others::from(all.clone()).refuse(&KNOWN)?;
+        let begun = all.get(INIT).and_then(Value::as_str).unwrap_or_default();
+        if FROM_WEIGHTS.iter().any(|kind| begun.starts_with(kind)) {
+            return Err(format!(
+                "{INIT} {begun:?} is not implemented: it has changed the model's own weights; have PEFT convert it to a LoRA (path_initial_model_for_weight_conversion)"
+            ));
+        }
         let is_on = |name: &str| all.get(name).and_then(Value::as_bool).unwrap_or(false);
         let number = |name: &str, value: &Value| {
             let found = value.as_f64().filter(|alpha| alpha.is_finite());
@@ -165,5 +241,48 @@ mod tests {
         assert_eq!(factor("text_encoder_2.text_model.x.lora_A.weight"), None);
         assert!(Scales::of_metadata(r#"{"unet.lora_alpha": "much"}"#).is_err());
         assert!(Scales::of_metadata("[]").is_err());
+    }
+
+    /// Those of PEFT 0.21, with other values than the usual.
+    #[test]
+    fn settings_are_known_or_refused() {
+        let whole = r#"{"alpha": 3, "alpha_pattern": {"to_k": 2}, "auto_mapping": {"base_model_class": "x"},
+            "base_model_name_or_path": "x", "bias": "all",
+            "block_share": true, "boft_block_num": 0, "boft_block_size": 8, "boft_dropout": 0.5, "boft_n_butterfly_factor": 2,
+            "coft": true, "corda_config": {"rho": 1}, "decompose_both": true,
+            "decompose_factor": 4, "ensure_weight_tying": true, "eps": 1e-5, "eva_config": {"rho": 2},
+            "exclude_modules": ["x"], "fan_in_fan_out": true, "feedforward_modules": ["x"],
+            "init_ia3_weights": true, "inference_mode": true, "init_lora_weights": "gaussian",
+            "init_weights": true, "layers_pattern": "x", "layers_to_transform": [1], "loftq_config": {"bits": 4},
+            "lora_alpha": 3, "lora_bias": true, "lora_dropout": 0.5, "lora_ga_config": {"stable": 1}, "megatron_config": {"x": 1},
+            "megatron_core": "x", "module_dropout": 0.5, "modules_to_save": ["x"], "num_cayley_neumann_terms": 4,
+            "oft_block_size": 8, "peft_type": "LORA", "peft_version": "0.21.2", "qalora_group_size": 8, "r": 4,
+            "rank_dropout": 0.5, "rank_dropout_scale": true, "rank_pattern": {"to_k": 2}, "revision": "x",
+            "runtime_config": {"ephemeral_gpu_offload": true}, "target_modules": ["x"], "target_parameters": ["x"],
+            "task_type": "x", "use_cayley_neumann": true, "use_dora": true, "use_effective_conv2d": true,
+            "use_rslora": true, "velora_config": {"x": 1}}"#;
+        let whole: Map<String, Value> = serde_json::from_str(whole).unwrap();
+        assert_eq!(whole.len(), KNOWN.len());
+        let read = |settings: &Map<String, Value>| {
+            Scales::of_config(&serde_json::to_vec(settings).unwrap())
+        };
+        read(&whole).unwrap();
+        for (name, value) in [
+            ("alora_invocation_tokens", "[1, 2]"),
+            ("arrow_config", r#"{"top_k": 3}"#),
+            ("init_lora_weights", r#""pissa_niter_4""#),
+            ("kasa_config", r#"{"x": 1}"#),
+            ("layer_replication", "[[0, 4], [2, 5]]"),
+            ("monteclora_config", r#"{"x": 1}"#),
+            ("trainable_token_indices", "[1]"),
+            ("use_bdlora", "true"),
+            ("use_qalora", "true"),
+            ("a_new_setting", "3"),
+        ] {
+            let mut other = whole.clone();
+            other.insert(name.to_string(), serde_json::from_str(value).unwrap());
+            let error = read(&other).unwrap_err();
+            assert!(error.contains(name), "{name}: {error}");
+        }
     }
 }

@@ -43,12 +43,14 @@ type Read = fn(&Value) -> Result<(String, Result<(), String>), String>;
 
 /// The usual way of a configuration: read, then checked.
 macro_rules! read {
-    ($config:ty, $check:ident) => {
+    ($config:ty, |$read:ident| $check:expr) => {
         |json| {
-            let config: $config =
-                serde_json::from_value(json.clone()).map_err(|e| e.to_string())?;
-            Ok((format!("{config:?}"), config.$check().map(drop)))
+            let $read: $config = serde_json::from_value(json.clone()).map_err(|e| e.to_string())?;
+            Ok((format!("{:?}", $read), $check.map(drop)))
         }
+    };
+    ($config:ty, $check:ident) => {
+        read!($config, |config| config.$check())
     };
     ($config:ty) => {
         read!($config, check)
@@ -164,17 +166,17 @@ const CLASSES: [(&str, Read, &str); 46] = [
     ),
     (
         "CLIPImageProcessorPil",
-        read!(ClipPictures, for_224_pixels),
+        read!(ClipPictures, |pictures| pictures.check(224)),
         "",
     ),
     (
         "SiglipImageProcessorPil",
-        read!(SiglipPictures, for_224_pixels),
+        read!(SiglipPictures, |pictures| pictures.check(224)),
         "crop_size",
     ),
     (
         "Qwen2VLImageProcessorPil",
-        read!(Preparation, for_the_usual_tower),
+        read!(Preparation, |pictures| pictures.check(&usual_tower())),
         "crop_size",
     ),
 ];
@@ -210,33 +212,9 @@ fn read_depth(json: &Value) -> Result<(String, Result<(), String>), String> {
     Ok((format!("{:?}", DepthConfig::of(json)?), Ok(())))
 }
 
-/// Processors are checked beside the network whose pictures they prepare.
-trait Beside {
-    fn for_224_pixels(&self) -> Result<(), String> {
-        Err("not for networks with one size".to_string())
-    }
-
-    fn for_the_usual_tower(&self) -> Result<(), String> {
-        Err("not for towers".to_string())
-    }
-}
-
-impl Beside for ClipPictures {
-    fn for_224_pixels(&self) -> Result<(), String> {
-        self.check(224)
-    }
-}
-
-impl Beside for SiglipPictures {
-    fn for_224_pixels(&self) -> Result<(), String> {
-        self.check(224)
-    }
-}
-
-impl Beside for Preparation {
-    fn for_the_usual_tower(&self) -> Result<(), String> {
-        self.check(&serde_json::from_value(json!({})).unwrap())
-    }
+/// Qwen 2.5 VL's tower as it is published.
+fn usual_tower() -> VisionConfig {
+    serde_json::from_value(json!({})).unwrap()
 }
 
 /// Without a window, which they have where `use_sliding_window` says so.
