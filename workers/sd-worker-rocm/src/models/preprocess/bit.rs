@@ -92,7 +92,7 @@ impl BitConfig {
 
     /// Channels behind the last stage.
     pub fn channels(&self) -> usize {
-        let last = self.hidden_sizes.iter().take(self.depths.len()).last();
+        let last = self.hidden_sizes.iter().take(self.depths.len()).next_back();
         last.map_or(0, |size| rounded(*size))
     }
 
