@@ -65,26 +65,28 @@ impl CompileJob {
 /// of `wanted`. Takes the target as HIP's `gcnArchName` gives it.
 ///
 /// # Errors
-/// [`Error::Compile`] without a compiler, or without a place for the cache.
+/// [`Error::Compile`] if there is something to compile, but no compiler or no place for the cache.
 pub fn missing(arch: &str, wanted: &[CodeObject]) -> Result<Vec<CompileJob>> {
     let failed = |reason: String| Error::Compile {
         kernel: "all kernels".to_string(),
         arch: arch.to_string(),
         reason,
     };
-    let compiler = HiprtcCompiler::new().map_err(|e| failed(e.to_string()))?;
-    cache_is_kept().map_err(failed)?;
     let there = objects_of(Some(&Arch::of_device(arch)));
     let there: HashSet<CodeObject> = there.into_iter().collect();
     let mut seen = HashSet::new();
+    let mut wanted: Vec<&CodeObject> = wanted.iter().collect();
+    wanted.retain(|object| {
+        let is_built_in = || embedded(object.family(), arch).is_some();
+        there.contains(object) && seen.insert(*object) && !is_built_in()
+    });
+    if wanted.is_empty() {
+        return Ok(Vec::new());
+    }
+    let compiler = HiprtcCompiler::new().map_err(|e| failed(e.to_string()))?;
+    cache_is_kept().map_err(failed)?;
     let mut jobs = Vec::new();
     for object in wanted {
-        if !there.contains(object) || !seen.insert(object) {
-            continue;
-        }
-        if embedded(object.family(), arch).is_some() {
-            continue;
-        }
         let job = CompileJob {
             object: object.clone(),
             arch: arch.to_string(),

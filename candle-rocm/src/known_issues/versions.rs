@@ -3,6 +3,7 @@
 use super::{Component, Cure};
 use crate::sys::hip::{self, Hip};
 use crate::sys::loader::mapped_file;
+use crate::sys::provided;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -128,8 +129,11 @@ pub struct Runtime {
 }
 
 impl Runtime {
-    /// That of the process; none without ROCm.
+    /// That of the process; none without ROCm, nor where the program itself is the runtime.
     fn of_process() -> Option<Self> {
+        if provided::chosen().is_some() {
+            return None;
+        }
         let hip = Hip::get().ok()?;
         let mut number = 0;
         // SAFETY: `number` receives the version.
