@@ -35,10 +35,13 @@ impl ComputeNode {
     }
 }
 
-/// The GPU nodes by PCI address.
+/// The GPU nodes by PCI address: of the partitions of one GPU, which share it, the first.
 pub(super) fn compute_nodes(root: &Path) -> HashMap<String, ComputeNode> {
-    gpu_nodes(root)
-        .filter_map(|(_, node)| Some((node.pci_id()?, node)))
+    let mut all: Vec<ComputeNode> = gpu_nodes(root).map(|(_, node)| node).collect();
+    all.sort_by_key(|node| std::cmp::Reverse(node.index));
+    // Of equal keys the last stays.
+    all.into_iter()
+        .filter_map(|node| Some((node.pci_id()?, node)))
         .collect()
 }
 
