@@ -4,7 +4,8 @@
 //! A code object is an ELF file. Its note holds metadata in msgpack, its symbols `<kernel>.kd` are the descriptors that
 //! the hardware is set up from; both are described in LLVM's [AMDGPUUsage](https://llvm.org/docs/AMDGPUUsage.html).
 //! [`CodeObject::parse`] reads versions 4 to 6; [`read`] also takes the bundles that clang makes of several objects.
-//! [`select`] takes the object for a GPU out of one. [`load`] is for who loads an object without HIP: it also gives what its memory holds.
+//! [`select`] takes the object for a GPU out of one. [`load`] is for who loads an object without HIP: it also gives what
+//! its memory holds.
 //!
 //! Input need not be trusted: what is malformed is an [`Error`], and memory stays within a small multiple of the input
 //! (for compressed bundles, of [`MAX_UNPACKED`]).
