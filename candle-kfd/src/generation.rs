@@ -157,11 +157,10 @@ impl Generation {
         if let Some(told) = shape.told {
             (bytes, control_stack) = (told.bytes.into(), told.control_stack.into());
         }
-        let too_many = || Error::Topology {
-            problem: format!("{} dies with {bytes} bytes each to save waves", shape.xccs),
-        };
         if control_stack > bytes || bytes.saturating_mul(shape.xccs.into()) > MOST_SAVED {
-            return Err(too_many());
+            return Err(Error::Topology {
+                problem: format!("{} dies with {bytes} bytes each to save waves", shape.xccs),
+            });
         }
         let narrow = |bytes: u64| {
             u32::try_from(bytes).map_err(|_| Error::Topology {

@@ -2,52 +2,18 @@
 #![cfg(target_os = "linux")]
 
 mod common;
+mod through;
 
-use candle_kfd::driver::{Driver, Errno, MappedFile};
+use candle_kfd::driver::Driver;
 use candle_kfd::mock::Mock;
 use candle_kfd::sdma::{Engine, SdmaQueue};
 use candle_kfd::{
     ComputeQueue, Displays, Error, Event, Gpu, Kfd, Kind, Memory, Signal, Wake, Woken,
 };
 use common::SOON;
-use std::fs::File;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
-
-/// The mock, and how often it was asked: without a lock, which another thread may have held when the child was made.
-#[derive(Debug)]
-struct Counted {
-    mock: Arc<Mock>,
-    requests: AtomicUsize,
-}
-
-impl Driver for Counted {
-    unsafe fn ioctl(&self, number: u32, argument: &mut [u8]) -> Result<(), Errno> {
-        self.requests.fetch_add(1, Ordering::SeqCst);
-        // SAFETY: the caller's promise.
-        unsafe { self.mock.ioctl(number, argument) }
-    }
-
-    fn open_render(&self, minor: u32) -> Result<File, Errno> {
-        self.mock.open_render(minor)
-    }
-
-    unsafe fn map(
-        &self,
-        file: MappedFile<'_>,
-        offset: u64,
-        address: usize,
-        bytes: usize,
-    ) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
-        unsafe { self.mock.map(file, offset, address, bytes) }
-    }
-
-    fn root(&self) -> &Path {
-        self.mock.root()
-    }
-}
+use through::Through;
 
 /// What a process has of a GPU.
 struct Parents {
@@ -60,8 +26,8 @@ struct Parents {
 }
 
 impl Parents {
-    fn new(driver: &Arc<Counted>) -> Self {
-        let kfd = Kfd::with(driver.clone()).unwrap();
+    fn new(driver: Arc<dyn Driver>) -> Self {
+        let kfd = Kfd::with(driver).unwrap();
         let gpu = kfd.gpu(0, Displays::Refuse).unwrap();
         Parents {
             memory: gpu.allocate(4096, Kind::Gtt).unwrap(),
@@ -100,12 +66,19 @@ impl Parents {
 #[test]
 fn a_forked_process_is_refused_and_takes_nothing_from_its_parent() {
     let mock = Mock::new(&["gfx1100"]);
-    let driver = Arc::new(Counted {
+    // How often the mock was asked: without a lock, which another thread may have held when the child was made.
+    let counter = Arc::new(AtomicUsize::new(0));
+    let counted = counter.clone();
+    let driver = Through {
         mock: mock.clone(),
-        requests: AtomicUsize::new(0),
-    });
-    let parents = Parents::new(&driver);
-    let requests = || driver.requests.load(Ordering::SeqCst);
+        ioctl: move |mock: &Mock, number: u32, argument: &mut [u8]| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            // SAFETY: the promise of who calls the driver.
+            unsafe { mock.ioctl(number, argument) }
+        },
+    };
+    let parents = Parents::new(Arc::new(driver));
+    let requests = || counter.load(Ordering::SeqCst);
     let before = requests();
     // SAFETY: the child has this thread alone; it touches nothing that another one may have locked, and never returns.
     match unsafe { libc::fork() } {

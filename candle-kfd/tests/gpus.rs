@@ -1,14 +1,15 @@
 //! The driver and GPUs, opened: what is refused, and what is said about it.
 
-use candle_kfd::driver::{Driver, Errno, MappedFile};
+mod through;
+
+use candle_kfd::driver::{Driver, Errno};
 use candle_kfd::mock::{Mock, Setup, OPEN_RENDER};
 use candle_kfd::sdma::{Engine, SdmaQueue};
 use candle_kfd::uapi::{DeviceApertures, GetProcessAperturesNew, Request};
 use candle_kfd::{ComputeQueue, Displays, Error, Event, Kfd, Kind};
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use through::Through;
 
 fn kfd(setup: Setup) -> (Arc<Mock>, Arc<Kfd>) {
     let mock = Mock::with(setup);
@@ -184,50 +185,30 @@ fn gpus_that_nothing_describes_are_missed() {
     assert!(missed.to_string().contains("/sys"), "{missed}");
 }
 
-/// The mock, whose last GPU sees little: as those of before gfx9 do.
-#[derive(Debug)]
-struct Narrow(Arc<Mock>);
-
-impl Driver for Narrow {
-    unsafe fn ioctl(&self, number: u32, argument: &mut [u8]) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.ioctl(number, argument) }?;
-        if number == GetProcessAperturesNew::NUMBER {
-            let said: &GetProcessAperturesNew = bytemuck::from_bytes(argument);
-            let array = said.kfd_process_device_apertures_ptr as *mut DeviceApertures;
-            if !array.is_null() {
-                // SAFETY: the driver has just written so many of them there.
-                let last = unsafe { &mut *array.add(said.num_of_nodes as usize - 1) };
-                (last.gpuvm_base, last.gpuvm_limit) = (1 << 24, u32::MAX.into());
-            }
+/// Tells that the mock's last GPU sees little: as those of before gfx9 do.
+fn narrow_last(mock: &Mock, number: u32, argument: &mut [u8]) -> Result<(), Errno> {
+    // SAFETY: the promise of who calls the driver.
+    unsafe { mock.ioctl(number, argument) }?;
+    if number == GetProcessAperturesNew::NUMBER {
+        let said: &GetProcessAperturesNew = bytemuck::from_bytes(argument);
+        let array = said.kfd_process_device_apertures_ptr as *mut DeviceApertures;
+        if !array.is_null() {
+            // SAFETY: the driver has just written so many of them there.
+            let last = unsafe { &mut *array.add(said.num_of_nodes as usize - 1) };
+            (last.gpuvm_base, last.gpuvm_limit) = (1 << 24, u32::MAX.into());
         }
-        Ok(())
     }
-
-    fn open_render(&self, minor: u32) -> Result<File, Errno> {
-        self.0.open_render(minor)
-    }
-
-    unsafe fn map(
-        &self,
-        file: MappedFile<'_>,
-        offset: u64,
-        address: usize,
-        bytes: usize,
-    ) -> Result<(), Errno> {
-        // SAFETY: the caller's promise.
-        unsafe { self.0.map(file, offset, address, bytes) }
-    }
-
-    fn root(&self) -> &Path {
-        self.0.root()
-    }
+    Ok(())
 }
 
 #[test]
 fn an_old_gpu_beside_others_does_not_take_their_addresses() {
     let with = |archs: &[&str]| {
-        let kfd = Kfd::with(Arc::new(Narrow(Mock::new(archs)))).unwrap();
+        let driver = Through {
+            mock: Mock::new(archs),
+            ioctl: narrow_last,
+        };
+        let kfd = Kfd::with(Arc::new(driver)).unwrap();
         let opened = kfd.gpu(0, Displays::Refuse);
         opened.and_then(|gpu| gpu.allocate(4096, Kind::Gtt).map(drop))
     };
