@@ -233,6 +233,12 @@ template <typename Team, typename T, typename Source, u32 KEEP = KEPT<Team, T>> 
 // Whether all of these may be accessed in packs.
 template <typename... T> DEVICE_FN bool are_in_packs(const T*... rows) { return (... && Neighbours<PACK<T>, T>::are_aligned(rows)); }
 
+// The vector beside a row, or null.
+template <typename T> DEVICE_FN const T* of_row(const T* vectors, u32 row, const RowVectors& beside) {
+    const u32 outer = row / beside.inner;
+    return vectors ? vectors + (u64)outer * beside.outer + (u64)(row - outer * beside.inner) * beside.step : nullptr;
+}
+
 // A row as it lies in memory; if it lies ANYWHERE, that is asked with each pack.
 template <typename T, bool ANYWHERE = false> struct Plain {
     static constexpr bool IS_SUM = false;

@@ -70,6 +70,8 @@ families! {
     Gated = "gated.hip";
     /// Gradients of gated activations.
     GatedBackward = "gated_backward.hip";
+    /// Bias, activation, gate and residual connection behind a product.
+    Epilogue = "epilogue.hip";
     /// Products of matrices of floats, in tiles.
     Gemm = "matmul/gemm.hip";
     /// Matrices of floats times a few vectors.

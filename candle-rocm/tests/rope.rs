@@ -2,7 +2,7 @@
 
 mod common;
 
-use candle_rocm::ops::rope::{rope, rope_i, rope_thd};
+use candle_rocm::ops::rope::{rope, rope_i, rope_i_thd, rope_thd};
 use candle_rocm::{Buffer, Device, Error, Result, View};
 use common::*;
 use half::{bf16, f16};
@@ -20,14 +20,31 @@ enum Kind {
     Half,
     Interleaved,
     TimeHeads,
+    InterleavedTimeHeads,
 }
 
 impl Kind {
+    const ALL: [Kind; 4] = [
+        Kind::Half,
+        Kind::Interleaved,
+        Kind::TimeHeads,
+        Kind::InterleavedTimeHeads,
+    ];
+
+    fn is_interleaved(self) -> bool {
+        matches!(self, Kind::Interleaved | Kind::InterleavedTimeHeads)
+    }
+
+    fn has_time_first(self) -> bool {
+        matches!(self, Kind::TimeHeads | Kind::InterleavedTimeHeads)
+    }
+
     fn run(self, device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buffer> {
         match self {
             Kind::Half => rope(device, x, cos, sin),
             Kind::Interleaved => rope_i(device, x, cos, sin),
             Kind::TimeHeads => rope_thd(device, x, cos, sin),
+            Kind::InterleavedTimeHeads => rope_i_thd(device, x, cos, sin),
         }
     }
 }
@@ -51,14 +68,14 @@ fn rotated<T: Element>(
     let mut out = vec![0.0; values.len()];
     for row in 0..values.len() / size {
         let batch = row / (second * third);
-        let time = match kind {
-            Kind::TimeHeads => row / third % second,
-            _ => row % third,
+        let time = match kind.has_time_first() {
+            true => row / third % second,
+            false => row % third,
         };
         for i in 0..half {
-            let (a, b) = match kind {
-                Kind::Interleaved => (row * size + 2 * i, row * size + 2 * i + 1),
-                _ => (row * size + i, row * size + i + half),
+            let (a, b) = match kind.is_interleaved() {
+                true => (row * size + 2 * i, row * size + 2 * i + 1),
+                false => (row * size + i, row * size + i + half),
             };
             let c = cos_values[at(cos, batch, time, i)].to_f64();
             let s = sin_values[at(sin, batch, time, i)].to_f64();
@@ -71,7 +88,7 @@ fn rotated<T: Element>(
 
 fn ropes<T: Element>(device: &Device) {
     let mut rng = Rng::new(3);
-    for kind in [Kind::Half, Kind::Interleaved, Kind::TimeHeads] {
+    for kind in Kind::ALL {
         for dims in [
             [1, 1, 1, 2],
             [2, 3, 1, 8],
@@ -80,11 +97,7 @@ fn ropes<T: Element>(device: &Device) {
             [2, 0, 3, 4],
         ] {
             let [batch, second, third, size] = dims;
-            let time = if matches!(kind, Kind::TimeHeads) {
-                second
-            } else {
-                third
-            };
+            let time = if kind.has_time_first() { second } else { third };
             for table_dims in [
                 vec![time, size / 2],
                 vec![time + 3, size / 2],
@@ -131,7 +144,7 @@ fn ropes<T: Element>(device: &Device) {
 }
 
 #[test]
-fn rope_in_three_orders() {
+fn rope_in_four_orders() {
     let device = device();
     ropes::<f16>(&device);
     ropes::<bf16>(&device);
@@ -148,6 +161,7 @@ fn rope_of_many_pairs_shares_tables_between_heads() {
     for (kind, dims) in [
         (Kind::Half, [1, heads, time, 128]),
         (Kind::TimeHeads, [1, time, heads, 128]),
+        (Kind::InterleavedTimeHeads, [1, time, heads, 128]),
     ] {
         let x = HostTensor::<f16>::contiguous(rng.vec(heads * time * 128, -2.0, 2.0), &dims);
         let mut table = || HostTensor::contiguous(rng.vec(time * 64, -1.0, 1.0), &[time, 64]);

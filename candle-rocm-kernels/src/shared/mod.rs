@@ -18,8 +18,8 @@ mod tensor;
 pub use definition::Shared;
 pub use recurrent::{causal_conv, delta_rule};
 pub use tensor::{
-    backward, conv, copy, dims, gated, group_norm, index_error, indexing, moe, norm, pool, rand,
-    reduce, rope, rows, sampling, scan, sort, state_space, upsample,
+    backward, conv, copy, dims, epilogue, gated, group_norm, index_error, indexing, moe, norm,
+    pool, rand, reduce, rope, rows, sampling, scan, sort, state_space, upsample,
 };
 
 /// Every header: its path below `hip` and its text.
@@ -41,6 +41,7 @@ pub fn headers() -> Vec<(&'static str, String)> {
         dims,
         float8,
         f8,
+        epilogue,
         gated,
         group_norm,
         index_error,

@@ -56,6 +56,14 @@ pub mod rows {
         const KEPT_BYTES: u32 = 64;
         /// Most elements of a row that a thread keeps where a wave has a row.
         const MOST_KEPT_BY_WAVE: u32 = 16;
+
+        /// Vectors that several rows share, each as long as a row: that of row r begins at element
+        /// `r / inner * outer + r % inner * step`.
+        struct RowVectors {
+            inner: u32,
+            outer: u32,
+            step: u32,
+        }
     }
 }
 
@@ -112,6 +120,23 @@ pub mod gated {
             columns: u64,
             row_steps: u32,
             steps: u32,
+        }
+    }
+}
+
+/// What follows a product.
+pub mod epilogue {
+    super::shared! {
+        /// Rows of `columns` elements; those of the product and of what is added are `stride` and `residual_stride`
+        /// elements apart, those of the output are packed. Steps are those of gated activations. `one_bias` says that a
+        /// row has one number for all of its columns.
+        struct Epilogue {
+            stride: u64,
+            residual_stride: u64,
+            columns: u64,
+            row_steps: u32,
+            steps: u32,
+            one_bias: u32,
         }
     }
 }

@@ -22,6 +22,7 @@ pub mod collective;
 pub mod conv;
 pub mod copy;
 pub mod delta_rule;
+pub mod epilogue;
 pub mod exchange;
 pub mod fill;
 pub mod gated;
@@ -31,6 +32,7 @@ pub mod group_norm_backward;
 pub mod indexing;
 pub(crate) mod instructions;
 pub(crate) mod matmul;
+pub mod modulated_norm;
 pub mod moe;
 pub mod norm;
 pub mod norm_backward;
@@ -67,6 +69,7 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         copy::declared(),
         delta_rule::declared(),
         fill::declared(),
+        epilogue::declared(),
         gated::declared(),
         gated_backward::declared(),
         group_norm::declared(),
@@ -75,6 +78,7 @@ pub fn kernels() -> Vec<DeclaredKernel> {
         instructions::declared(),
         matmul::declared(),
         moe::declared(),
+        modulated_norm::declared(),
         norm::declared(),
         norm_backward::declared(),
         pool::declared(),

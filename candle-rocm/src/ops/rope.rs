@@ -41,6 +41,14 @@ pub fn rope_thd(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buf
     rotate(device, "rope-thd", x, cos, sin, Order::TimeHeads, false)
 }
 
+/// As [`rope_i`], of `x` as `[batch, time, heads, 2 half]`.
+///
+/// # Errors
+/// Those of [`rope`].
+pub fn rope_i_thd(device: &Device, x: &View, cos: &View, sin: &View) -> Result<Buffer> {
+    rotate(device, "rope-i-thd", x, cos, sin, Order::TimeHeads, true)
+}
+
 /// With pairs for so many times the threads that fill the GPU, a thread turns those of two heads: the tables are read
 /// half as often, and there are threads enough without. From 2^21 pairs on with 132 units.
 const ROUNDS_TO_SHARE: usize = 16;

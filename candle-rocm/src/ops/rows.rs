@@ -6,7 +6,7 @@ use crate::ops::collapse;
 use crate::ops::copy::check_count;
 use crate::ops::operand::Operand;
 use crate::{Buffer, Device, Error, LaunchConfig, Result, View};
-use candle_rocm_kernels::shared::rows::{KEPT_BYTES, MOST_KEPT_BY_WAVE};
+use candle_rocm_kernels::shared::rows::{RowVectors, KEPT_BYTES, MOST_KEPT_BY_WAVE};
 
 /// Threads of a block in which each wave has its own row.
 const WAVES_BLOCK: u32 = 256;
@@ -66,6 +66,65 @@ impl<'a> Rows<'a> {
             return Err(Op(op).mismatch(&x, parameter));
         }
         Operand::contiguous(device, parameter)
+    }
+
+    /// Vectors beside the rows, which several rows may share: `vectors` has the shape of these, with strides of zero
+    /// where they are shared.
+    pub fn beside<'p>(
+        &self,
+        device: &Device,
+        op: &'static str,
+        vectors: &'p View<'p>,
+    ) -> Result<(Operand<'p>, RowVectors)> {
+        self.fits_beside(op, vectors)?;
+        let (stride, outer) = self.split(vectors);
+        if stride == 1 || self.columns <= 1 {
+            if let Some(beside) = self.places(op, outer)? {
+                return Ok((Operand::in_place(vectors), beside));
+            }
+        }
+        let (inner, outer, step) = (u32::MAX, 0, self.columns as u32);
+        let beside = RowVectors { inner, outer, step };
+        Ok((Operand::contiguous(device, vectors)?, beside))
+    }
+
+    /// Where a number for each row lies, if `numbers`, which has the shape of these, are that.
+    pub fn numbers_beside(&self, op: &'static str, numbers: &View) -> Result<Option<RowVectors>> {
+        self.fits_beside(op, numbers)?;
+        let (stride, outer) = self.split(numbers);
+        match stride {
+            0 => self.places(op, outer),
+            _ => Ok(None),
+        }
+    }
+
+    fn fits_beside(&self, op: &'static str, beside: &View) -> Result<()> {
+        let x = self.operand.view;
+        Op(op).same_dtype(&x, beside)?;
+        beside.check(op)?;
+        match x.dims == beside.dims {
+            true => Ok(()),
+            false => Err(Op(op).mismatch(&x, beside)),
+        }
+    }
+
+    /// The last stride, and those before.
+    fn split<'p>(&self, view: &'p View) -> (usize, &'p [usize]) {
+        let outer = view.strides.len() - 1;
+        (view.strides[outer], &view.strides[..outer])
+    }
+
+    /// Where rows are that lie `strides` apart, if two numbers can tell.
+    fn places(&self, op: &'static str, strides: &[usize]) -> Result<Option<RowVectors>> {
+        let dims = &self.operand.view.dims[..strides.len()];
+        let layout = collapse(op, dims, [strides])?;
+        let (size, steps) = (layout.dims.size, layout.strides[0].s);
+        let (inner, outer, step) = match layout.dims.rank {
+            0 | 1 => (u32::MAX, 0, steps[0]),
+            2 => (size[1], steps[0], steps[1]),
+            _ => return Ok(None),
+        };
+        Ok(Some(RowVectors { inner, outer, step }))
     }
 
     /// Rows that are added to these.

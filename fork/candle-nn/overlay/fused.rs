@@ -1,10 +1,11 @@
-//! Fused operations: a residual connection with the norm behind it and gated activations, of transformer blocks; a
-//! group norm with SiLU, of residual layers for images.
+//! Fused operations: a residual connection with the norm behind it, a norm that conditions scale and shift, what follows
+//! a product, and gated activations, of transformer blocks; a group norm with SiLU, of residual layers for images.
 //!
 //! On the CPU group norms, gates and convolutions of doubled pictures are loops over memory of their own for f32, and so
-//! are convolutions and linear layers with their bias. On AMD GPUs each of the former is one kernel that reads and writes memory once (f16, bf16 and f32; two for group norms of few and
-//! large groups), and so are the gradients. Everywhere else and for other dtypes the same functions are made of candle's
-//! plain operations, so that a model is written once:
+//! are convolutions and linear layers with their bias. On AMD GPUs each fused operation is one kernel that reads and
+//! writes memory once (f16, bf16 and f32; two for group norms of few and large groups), and so are the gradients, but
+//! those of [`modulated_norm`] and [`Epilogue`]. These, other devices and other dtypes take candle's plain operations,
+//! so that a model is written once:
 //!
 //! ```no_run
 //! # use candle::{Result, Tensor};
@@ -60,6 +61,78 @@ pub fn add_layer_norm(
         Some(bias) => ops::layer_norm(&sum, weight, bias, eps)?,
     };
     Ok((sum, normed))
+}
+
+/// `(x - mean) / sqrt(variance + eps) * (1 + scale) + shift` along the last dimension: the adaptive norm of diffusion
+/// transformers. `scale` and `shift` are broadcast to `xs`, `(batch, 1, width)` for `(batch, tokens, width)`, say. The
+/// kernel rounds once.
+pub fn modulated_norm(
+    xs: &Tensor,
+    scale: &Tensor,
+    shift: Option<&Tensor>,
+    eps: f32,
+) -> Result<Tensor> {
+    #[cfg(feature = "rocm")]
+    if let Some(result) = rocm::modulated_norm(xs, scale, shift, eps)? {
+        return Ok(result);
+    }
+    let ones = Tensor::ones(xs.dim(D::Minus1)?, xs.dtype(), xs.device())?;
+    let normed = ops::layer_norm(xs, &ones, &ones.zeros_like()?, eps)?;
+    let scaled = normed.broadcast_mul(&(scale + 1.0)?)?;
+    match shift {
+        Some(shift) => scaled.broadcast_add(shift),
+        None => Ok(scaled),
+    }
+}
+
+/// [`rope_i`](crate::rotary_emb::rope_i) of `xs` as `(batch, time, heads, size)`, as projections give it: neighbouring
+/// pairs turn by the angles whose cosines and sines are `(time, size / 2)`. Other devices turn a transposed copy.
+pub fn rope_i_thd(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Tensor> {
+    #[cfg(feature = "rocm")]
+    if let Some(result) = rocm::rope_i_thd(xs, cos, sin)? {
+        return Ok(result);
+    }
+    let turned = xs.transpose(1, 2)?.contiguous()?;
+    crate::rotary_emb::rope_i(&turned, cos, sin)?
+        .transpose(1, 2)?
+        .contiguous()
+}
+
+/// What follows a product: `residual + gate * act(product + bias)`, of which each part may be absent.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Epilogue<'a> {
+    /// Broadcast to the product.
+    pub bias: Option<&'a Tensor>,
+    /// Applied to the sum of product and bias.
+    pub activation: Option<Activation>,
+    /// Multiplies that; broadcast to the product.
+    pub gate: Option<&'a Tensor>,
+    /// Is added to that; of the product's shape.
+    pub residual: Option<&'a Tensor>,
+}
+
+impl Epilogue<'_> {
+    /// All that of a product. Fused for the activations of [`gate_mul`]; the kernel rounds once.
+    pub fn of(&self, product: &Tensor) -> Result<Tensor> {
+        #[cfg(feature = "rocm")]
+        if let Some(result) = rocm::epilogue(product, self)? {
+            return Ok(result);
+        }
+        let mut result = product.clone();
+        if let Some(bias) = self.bias {
+            result = result.broadcast_add(bias)?;
+        }
+        if let Some(activation) = self.activation {
+            result = activation.forward(&result)?;
+        }
+        if let Some(gate) = self.gate {
+            result = result.broadcast_mul(gate)?;
+        }
+        match self.residual {
+            Some(residual) => residual + result,
+            None => Ok(result),
+        }
+    }
 }
 
 /// `(x - mean) / sqrt(variance + eps) * weight + bias` of `xs`, `(batch, channels, ..)`, with mean and variance of each

@@ -4,6 +4,7 @@ differential::tests! {
     norms_of_sums: "fused-norms",
     group_norms: "group-norms",
     gated_activations: "gated",
+    epilogues: "epilogues",
     gradients_flow_through: "fused-gradients-flow",
     odd_halves_are_refused: "gate-mul-refusals",
     experts: "moe",

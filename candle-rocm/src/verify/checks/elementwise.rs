@@ -7,7 +7,7 @@ use crate::ops::unary::UnaryOp;
 use crate::ops::{self};
 use crate::verify::admit::Finding;
 use crate::verify::bench::{compare, decode, encode, spoil_memory, Numbers, Tensor};
-use crate::{DType, DeclaredKernel, Device};
+use crate::{DType, DeclaredKernel, Device, View};
 
 /// Elements: of every dtype more than two blocks have in packs, and no multiple of a pack.
 const COUNT: usize = 6151;
@@ -251,18 +251,66 @@ pub(super) fn gated(device: &Device, kernel: &DeclaredKernel) -> Finding {
     let Some(gate) = Gate::ALL.into_iter().find(|gate| gate.as_str() == wanted) else {
         return unknown(kernel);
     };
-    let op = match gate {
-        Gate::Silu => UnaryOp::Silu,
-        Gate::Gelu => UnaryOp::Gelu,
-        Gate::GeluErf => UnaryOp::GeluErf,
-        Gate::Relu => UnaryOp::Relu,
-    };
+    let op = activation(gate);
     let x = Tensor::random(device, dtype, &[COUNT], (-3.0, 3.0))?;
     let y = Tensor::random(device, dtype, &[COUNT], (-2.0, 2.5))?;
     spoil_memory(device, COUNT * dtype.size_in_bytes())?;
     let out = ops::gated::gate_mul(device, gate, &x.view(), &y.view())?;
     let pairs = x.values.iter().zip(&y.values);
     let want: Vec<f64> = pairs.map(|(x, y)| function(op, *x) * y).collect();
+    compare(device, &out, dtype, &want)
+}
+
+fn activation(gate: Gate) -> UnaryOp {
+    match gate {
+        Gate::Silu => UnaryOp::Silu,
+        Gate::Gelu => UnaryOp::Gelu,
+        Gate::GeluErf => UnaryOp::GeluErf,
+        Gate::Relu => UnaryOp::Relu,
+    }
+}
+
+/// With a gate for each two of six rows, which are no multiple of what is loaded at once.
+pub(super) fn epilogue(device: &Device, kernel: &DeclaredKernel) -> Finding {
+    let Some((head, dtype)) = split_dtype(&kernel.name) else {
+        return unknown(kernel);
+    };
+    let wanted = head.trim_start_matches("epilogue_");
+    let gate = Gate::ALL.into_iter().find(|gate| gate.as_str() == wanted);
+    if gate.is_none() && wanted != "none" {
+        return unknown(kernel);
+    }
+    let dims = [3, 2, 333];
+    let columns = dims[2];
+    let product = Tensor::random(device, dtype, &dims, (-3.0, 3.0))?;
+    let bias = Tensor::random(device, dtype, &[columns], (-1.0, 1.0))?;
+    let gates = Tensor::random(device, dtype, &[3, columns], (-2.0, 2.5))?;
+    let residual = Tensor::random(device, dtype, &dims, (-2.0, 2.0))?;
+    spoil_memory(device, product.values.len() * dtype.size_in_bytes())?;
+    let shared = View {
+        dims: &dims,
+        strides: &[columns, 0, 1],
+        ..gates.view()
+    };
+    let biases = View {
+        dims: &dims,
+        strides: &[0, 0, 1],
+        ..bias.view()
+    };
+    let after = ops::epilogue::Epilogue {
+        bias: Some(&biases),
+        activation: gate,
+        gate: Some(&shared),
+        residual: Some(&residual.view()),
+    };
+    let out = ops::epilogue::epilogue(device, &product.view(), &after)?;
+    let value = |(i, x): (usize, &f64)| {
+        let sum = x + bias.values[i % columns];
+        let active = gate.map_or(sum, |gate| function(activation(gate), sum));
+        let gate = gates.values[i / (2 * columns) * columns + i % columns];
+        active * gate + residual.values[i]
+    };
+    let want: Vec<f64> = product.values.iter().enumerate().map(value).collect();
     compare(device, &out, dtype, &want)
 }
 

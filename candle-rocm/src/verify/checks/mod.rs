@@ -44,6 +44,7 @@ fn of_kernel(kernel: &DeclaredKernel) -> Option<Check> {
         Family::Binary => (elementwise::binary, ""),
         Family::Cast => (elementwise::cast, ""),
         Family::Gated => (elementwise::gated, ""),
+        Family::Epilogue => (elementwise::epilogue, ""),
         Family::Softmax => (rows::softmax, ""),
         Family::Norm => (rows::norm, ""),
         Family::GroupNorm => (rows::group_norm, ""),

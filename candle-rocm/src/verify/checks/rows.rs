@@ -5,7 +5,7 @@ use crate::ops::group_norm::GroupNorm;
 use crate::ops::{self};
 use crate::verify::admit::Finding;
 use crate::verify::bench::{compare, spoil_memory, Tensor};
-use crate::{DType, DeclaredKernel, Device};
+use crate::{DType, DeclaredKernel, Device, View};
 
 /// Rows and columns: a wave has a short row, a block a long one, which is longer than what its threads keep.
 const SHORT: [usize; 2] = [21, 45];
@@ -69,6 +69,9 @@ pub(super) fn norm(device: &Device, kernel: &DeclaredKernel) -> Finding {
     let weight = Tensor::random(device, dtype, &dims[1..], (0.5, 1.5))?;
     let bias = Tensor::random(device, dtype, &dims[1..], (-1.0, 1.0))?;
     let residual = Tensor::random(device, dtype, &dims, (-2.0, 1.0))?;
+    if head.starts_with("modulated_") {
+        return modulated_norm(device, &x, dtype);
+    }
     let (layer, adds) = (head.contains("layer_norm"), head.starts_with("add_"));
     for _ in 0..2 {
         spoil_memory(device, bytes(dims, dtype))?;
@@ -106,6 +109,27 @@ pub(super) fn norm(device: &Device, kernel: &DeclaredKernel) -> Finding {
         dtype,
         &normalized(&values, &weight.values, bias),
     )
+}
+
+/// With a scale for all rows, and a shift for each.
+fn modulated_norm(device: &Device, x: &Tensor, dtype: DType) -> Finding {
+    let view = x.view();
+    let (rows, columns) = (view.dims[0], view.dims[1]);
+    let scale = Tensor::random(device, dtype, &[columns], (-0.5, 0.5))?;
+    let shift = Tensor::random(device, dtype, view.dims, (-1.0, 1.0))?;
+    spoil_memory(device, rows * columns * dtype.size_in_bytes())?;
+    let shared = View {
+        dims: view.dims,
+        strides: &[0, 1],
+        ..scale.view()
+    };
+    let norm = ops::modulated_norm::modulated_norm;
+    let out = norm(device, &view, &shared, Some(&shift.view()), EPS as f32)?;
+    let above: Vec<f64> = scale.values.iter().map(|scale| 1.0 + scale).collect();
+    let mut want = normalized(&x.values, &above, Some(&vec![0.0; columns]));
+    let pairs = want.iter_mut().zip(&shift.values);
+    pairs.for_each(|(x, shift)| *x += shift);
+    compare(device, &out, dtype, &want)
 }
 
 pub(super) fn group_norm(device: &Device, kernel: &DeclaredKernel) -> Finding {

@@ -5,7 +5,7 @@ use candle::rocm_backend::candle_rocm::{self, Buffer};
 use candle::{DType, Layout, Result, RocmStorage, Storage, Tensor};
 use candle_rocm::ops::gated::{self, Gate};
 use candle_rocm::ops::group_norm::{self, GroupNorm};
-use candle_rocm::ops::{gated_backward, group_norm_backward, norm};
+use candle_rocm::ops::{epilogue, gated_backward, group_norm_backward, modulated_norm, norm, rope};
 
 use crate::gradients::rocm::{done, gradient, storage, Backward};
 use crate::gradients::{keeps_graph, norm as norm_gradients};
@@ -166,14 +166,118 @@ fn group_norm_gradients(
     ])
 }
 
+/// The activation as kernels have it.
+fn kernel_of(act: Activation) -> Option<Gate> {
+    match act {
+        Activation::Silu | Activation::Swish => Some(Gate::Silu),
+        Activation::Gelu => Some(Gate::GeluErf),
+        Activation::NewGelu | Activation::GeluPytorchTanh => Some(Gate::Gelu),
+        Activation::Relu => Some(Gate::Relu),
+        _ => None,
+    }
+}
+
+/// Whether the kernels without gradients take these tensors.
+fn fits_without_gradients(tensors: &[&Tensor]) -> bool {
+    fits(tensors) && tensors[0].rank() > 0 && !is_tracked(tensors)
+}
+
+/// The view of a tensor that may be absent.
+macro_rules! view {
+    ($parts:expr, $op:expr) => {
+        match &$parts {
+            Some((part, layout)) => Some(storage(part)?.view(layout, $op)?),
+            None => None,
+        }
+    };
+}
+
+pub(super) fn modulated_norm(
+    xs: &Tensor,
+    scale: &Tensor,
+    shift: Option<&Tensor>,
+    eps: f32,
+) -> Result<Option<Tensor>> {
+    const OP: &str = "modulated-norm";
+    if !fits_without_gradients(&[xs, scale, shift.unwrap_or(scale)]) {
+        return Ok(None);
+    }
+    let scale = scale.broadcast_as(xs.shape())?;
+    let shift = shift.map(|shift| shift.broadcast_as(xs.shape()));
+    let shift = shift.transpose()?;
+    let ((x, x_l), (s, s_l)) = (xs.storage_and_layout(), scale.storage_and_layout());
+    let shift = shift.as_ref().map(Tensor::storage_and_layout);
+    let (x, s) = (storage(&x)?, storage(&s)?.view(s_l, OP)?);
+    let (x_view, shift) = (x.view(x_l, OP)?, view!(shift, OP));
+    let device = x.buffer().device();
+    let out = modulated_norm::modulated_norm(device, &x_view, &s, shift.as_ref(), eps)?;
+    untracked(xs, x, out).map(Some)
+}
+
+pub(super) fn epilogue(product: &Tensor, after: &super::Epilogue) -> Result<Option<Tensor>> {
+    const OP: &str = "epilogue";
+    let activation = match after.activation {
+        None => None,
+        Some(act) => match kernel_of(act) {
+            None => return Ok(None),
+            kernel => kernel,
+        },
+    };
+    let of = [
+        product,
+        after.bias.unwrap_or(product),
+        after.gate.unwrap_or(product),
+        after.residual.unwrap_or(product),
+    ];
+    if !fits_without_gradients(&of) {
+        return Ok(None);
+    }
+    let shared = |t: Option<&Tensor>| t.map(|t| t.broadcast_as(product.shape())).transpose();
+    let (bias, gate) = (shared(after.bias)?, shared(after.gate)?);
+    let (x, x_l) = product.storage_and_layout();
+    let bias = bias.as_ref().map(Tensor::storage_and_layout);
+    let gate = gate.as_ref().map(Tensor::storage_and_layout);
+    let residual = after.residual.map(Tensor::storage_and_layout);
+    let (x, bias) = (storage(&x)?, view!(bias, OP));
+    let (gate, residual) = (view!(gate, OP), view!(residual, OP));
+    let after = epilogue::Epilogue {
+        bias: bias.as_ref(),
+        activation,
+        gate: gate.as_ref(),
+        residual: residual.as_ref(),
+    };
+    let out = epilogue::epilogue(x.buffer().device(), &x.view(x_l, OP)?, &after)?;
+    untracked(product, x, out).map(Some)
+}
+
+pub(super) fn rope_i_thd(xs: &Tensor, cos: &Tensor, sin: &Tensor) -> Result<Option<Tensor>> {
+    const OP: &str = "rope-i-thd";
+    if !fits_without_gradients(&[xs, cos, sin]) {
+        return Ok(None);
+    }
+    let ((x, x_l), (c, c_l)) = (xs.storage_and_layout(), cos.storage_and_layout());
+    let (s, s_l) = sin.storage_and_layout();
+    let (x, c, s) = (storage(&x)?, storage(&c)?, storage(&s)?);
+    let (x_view, c, s) = (x.view(x_l, OP)?, c.view(c_l, OP)?, s.view(s_l, OP)?);
+    let out = rope::rope_i_thd(x.buffer().device(), &x_view, &c, &s)?;
+    untracked(xs, x, out).map(Some)
+}
+
+/// A tensor like `like`, `x` its storage, that takes no part in a graph.
+fn untracked(like: &Tensor, x: &RocmStorage, out: Buffer) -> Result<Tensor> {
+    let storage = Storage::Rocm(x.with_buffer(out, like.dtype(), like.elem_count()));
+    Ok(Tensor::from_storage(
+        storage,
+        like.shape().clone(),
+        BackpropOp::none(),
+        false,
+    ))
+}
+
 pub(super) fn gate_mul(act: Activation, gate: &Tensor, up: &Tensor) -> Result<Option<Tensor>> {
     const OP: &str = "gate-mul";
-    let kernel = match act {
-        Activation::Silu | Activation::Swish => Gate::Silu,
-        Activation::Gelu => Gate::GeluErf,
-        Activation::NewGelu | Activation::GeluPytorchTanh => Gate::Gelu,
-        Activation::Relu => Gate::Relu,
-        _ => return Ok(None),
+    let Some(kernel) = kernel_of(act) else {
+        return Ok(None);
     };
     if !fits(&[gate, up]) || gate.rank() == 0 {
         return Ok(None);

@@ -10,6 +10,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite::listed("fused-norms", norms_of_sums),
     Suite::listed("group-norms", group_norms),
     Suite::listed("gated", gated_activations),
+    Suite::listed("epilogues", epilogues),
     Suite::unlisted("fused-gradients-flow", gradients_flow_through),
     Suite::unlisted("gate-mul-refusals", odd_halves_are_refused),
     Suite::listed("moe", experts),
@@ -214,6 +215,108 @@ fn gated_activations(context: &Context, report: &mut Report) -> Result<()> {
                 }
             }
         }
+    }
+    Ok(())
+}
+
+/// Norms and products as diffusion transformers have them, with what follows both shared by the tokens of a picture, and
+/// residual layers of images, with a number for each channel.
+fn epilogues(context: &Context, report: &mut Report) -> Result<()> {
+    for device in [context.device.clone(), Device::Cpu] {
+        for dtype in DTYPES {
+            let (batch, tokens, width) = (2, 5, 40);
+            let rows = [batch, tokens, width];
+            let part = |d: &Device, shape: &[usize], arrangement, seed| {
+                tensor(d, dtype, shape, arrangement, seed, (-2., 2.))
+            };
+            // Two of three parts that one layer gives; a bias for columns, and one for rows.
+            let all = |d: &Device| -> Result<[Tensor; 6]> {
+                let parts = part(d, &[batch, 1, 3 * width], Arrangement::Contiguous, 2)?;
+                Ok([
+                    part(d, &rows, Arrangement::Narrowed, 1)?,
+                    parts.narrow(2, 0, width)?,
+                    parts.narrow(2, 2 * width, width)?,
+                    part(d, &rows, Arrangement::Contiguous, 3)?,
+                    part(d, &[width], Arrangement::Contiguous, 4)?,
+                    part(d, &[1, tokens, 1], Arrangement::Contiguous, 5)?,
+                ])
+            };
+            let [x, scale, gate, residual, bias, numbers] = all(&device)?;
+            let [wide_x, wide_scale, wide_gate, wide_residual, wide_bias, wide_numbers] =
+                all(&Device::Cpu)?.map(|t| widen(&t).expect("a float"));
+            let place = format!("on {:?}", device.location());
+            // Sums may end near zero.
+            let limit = 10. * limit(&device, dtype);
+
+            let centered = wide_x.broadcast_sub(&wide_x.mean_keepdim(D::Minus1)?)?;
+            let deviation = (centered.sqr()?.mean_keepdim(D::Minus1)? + 1e-6)?.sqrt()?;
+            let scaled = centered
+                .broadcast_div(&deviation)?
+                .broadcast_mul(&(&wide_scale + 1.0)?)?;
+            for shift in [None, Some((&gate, &wide_gate))] {
+                let got = fused::modulated_norm(&x, &scale, shift.map(|(shift, _)| shift), 1e-6);
+                let want = match shift {
+                    Some((_, shift)) => scaled.broadcast_add(shift)?,
+                    None => scaled.clone(),
+                };
+                let what = format!("shift {} {place}", shift.is_some());
+                let want = want.to_dtype(dtype);
+                report.compare("modulated_norm", name(dtype), &what, limit, got, want);
+            }
+
+            let activations = [None].into_iter().chain(ACTIVATIONS.map(Some));
+            for (i, activation) in activations.enumerate() {
+                let (bias, wide_bias) = match i % 2 {
+                    0 => (&bias, &wide_bias),
+                    _ => (&numbers, &wide_numbers),
+                };
+                let after = fused::Epilogue {
+                    bias: Some(bias),
+                    activation,
+                    gate: Some(&gate),
+                    residual: Some(&residual),
+                };
+                let sum = wide_x.broadcast_add(wide_bias)?;
+                let active = match activation {
+                    Some(activation) => activation.forward(&sum)?,
+                    None => sum,
+                };
+                let want = (&wide_residual + active.broadcast_mul(&wide_gate)?)?.to_dtype(dtype);
+                let what = format!("{activation:?} {place}");
+                // Without a kernel, every device rounds after every step.
+                let limit = match activation {
+                    Some(Activation::Sigmoid) => limit.max(1e-3),
+                    _ => limit,
+                };
+                report.compare("epilogue", name(dtype), &what, limit, after.of(&x), want);
+            }
+
+            let turned = |d: &Device| part(d, &[batch, tokens, 3, 8], Arrangement::Narrowed, 6);
+            let table = |d: &Device, seed| part(d, &[tokens, 4], Arrangement::Contiguous, seed);
+            let got =
+                fused::rope_i_thd(&turned(&device)?, &table(&device, 7)?, &table(&device, 8)?);
+            let (cos, sin) = (table(&Device::Cpu, 7)?, table(&Device::Cpu, 8)?);
+            let wide = widen(&turned(&Device::Cpu)?)?
+                .transpose(1, 2)?
+                .contiguous()?;
+            let want = candle_nn::rotary_emb::rope_i_slow(&wide, &widen(&cos)?, &widen(&sin)?)?;
+            let want = want.transpose(1, 2)?.to_dtype(dtype);
+            report.compare("rope_i_thd", name(dtype), &place, limit, got, want);
+        }
+        // Gradients take the plain way.
+        let x = Var::from_tensor(&Tensor::ones((1, 2, 4), DType::F32, &device)?)?;
+        let half = (Tensor::ones(4, DType::F32, &device)? * 0.5)?;
+        let after = fused::Epilogue {
+            bias: Some(&half),
+            activation: Some(Activation::Relu),
+            gate: Some(&half),
+            residual: Some(&x),
+        };
+        let store = after.of(&x)?.sum_all()?.backward()?;
+        let gradient = store.get(&x).expect("a gradient").flatten_all()?;
+        ensure!(gradient.to_vec1::<f32>()? == [1.5; 8], "{gradient}");
+        let normed = fused::modulated_norm(&x, &half, Some(&half), 1e-6)?;
+        ensure!(normed.sum_all()?.backward()?.get(&x).is_some());
     }
     Ok(())
 }

@@ -6,7 +6,8 @@ use crate::editing::blur::mirrored;
 use crate::models::VarBuilder;
 use candle_core::quantized::{GgmlDType, QMatMul};
 use candle_core::{DType, Device, Module, Result, Tensor, D};
-use candle_nn::{Conv2d, Conv2dConfig, LayerNorm};
+use candle_nn::fused::Epilogue;
+use candle_nn::{Activation, Conv2d, Conv2dConfig, LayerNorm};
 
 /// A weight of `shape`, for which a file may also have one of the shape `same`.
 fn weight(vb: &VarBuilder, shape: &[usize], same: &[usize]) -> Result<Tensor> {
@@ -42,17 +43,59 @@ pub enum Linear {
     },
 }
 
-impl Module for Linear {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+impl Linear {
+    /// The layer and what follows it; `after` has no bias.
+    pub fn forward_to(&self, x: &Tensor, after: Epilogue) -> Result<Tensor> {
+        // Elsewhere products take the bias along.
+        if !x.device().is_rocm() {
+            return after.of(&self.forward(x)?);
+        }
+        let bias = match self {
+            Self::Plain(linear) => linear.bias(),
+            Self::Quantized { bias, .. } => bias.as_ref(),
+        };
+        Epilogue { bias, ..after }.of(&self.product(x)?)
+    }
+
+    /// `x + gate * layer(h)`, the end of a residual connection.
+    pub fn forward_onto(&self, x: &Tensor, h: &Tensor, gate: &Tensor) -> Result<Tensor> {
+        let after = Epilogue {
+            gate: Some(gate),
+            residual: Some(x),
+            ..Default::default()
+        };
+        self.forward_to(h, after)
+    }
+
+    /// `x + layer(h)`.
+    pub fn forward_added(&self, x: &Tensor, h: &Tensor) -> Result<Tensor> {
+        let after = Epilogue {
+            residual: Some(x),
+            ..Default::default()
+        };
+        self.forward_to(h, after)
+    }
+
+    /// GELU by tanh of the layer.
+    pub fn forward_gelu(&self, x: &Tensor) -> Result<Tensor> {
+        let after = Epilogue {
+            activation: Some(Activation::GeluPytorchTanh),
+            ..Default::default()
+        };
+        self.forward_to(x, after)
+    }
+
+    /// The layer without its bias.
+    fn product(&self, x: &Tensor) -> Result<Tensor> {
         match self {
-            Self::Plain(linear) => linear.forward(x),
+            Self::Plain(linear) => candle_nn::Linear::new(linear.weight().clone(), None).forward(x),
             Self::Quantized {
                 matrix,
                 factor,
-                bias,
                 adapter,
+                ..
             } => {
-                let mut product = match factor {
+                let product = match factor {
                     None => quantized_product(matrix, x)?,
                     Some(factor) => {
                         // Before it is multiplied it may exceed f16.
@@ -60,14 +103,23 @@ impl Module for Linear {
                         (product * *factor)?.to_dtype(x.dtype())?
                     }
                 };
-                if let Some(adapter) = adapter {
-                    product = (product + adapter.forward(x)?)?;
-                }
-                match bias {
-                    Some(bias) => product.broadcast_add(bias),
+                match adapter {
+                    Some(adapter) => product + adapter.forward(x)?,
                     None => Ok(product),
                 }
             }
+        }
+    }
+}
+
+impl Module for Linear {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        match self {
+            Self::Plain(linear) => linear.forward(x),
+            Self::Quantized { bias, .. } => match bias {
+                Some(bias) => self.product(x)?.broadcast_add(bias),
+                None => self.product(x),
+            },
         }
     }
 }

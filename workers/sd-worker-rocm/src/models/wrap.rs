@@ -3,6 +3,7 @@
 use super::layers::conv;
 use super::VarBuilder;
 use candle_core::{Module, Result, Tensor};
+use candle_nn::fused::Epilogue;
 use candle_nn::{Conv2d, Conv2dConfig};
 
 /// Which opposite edges of a picture meet.
@@ -98,6 +99,43 @@ impl WrappedConv {
         })
     }
 
+    /// The convolution of `x`, to which numbers for each channel, `(batch, channels)`, and a picture like it are added.
+    ///
+    /// # Errors
+    /// If shapes do not fit together, or the device fails.
+    pub fn forward_added(
+        &self,
+        x: &Tensor,
+        channels: Option<&Tensor>,
+        residual: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        // Elsewhere convolutions take the bias along.
+        let (conv, bias) = match (x.device().is_rocm(), self.conv.bias()) {
+            (true, Some(bias)) => (
+                Conv2d::new(self.conv.weight().clone(), None, *self.conv.config()),
+                Some(bias),
+            ),
+            _ => (self.conv.clone(), None),
+        };
+        let product = self.of(&conv, x)?;
+        let added = match (channels, bias) {
+            (Some(channels), Some(bias)) => Some(channels.broadcast_add(bias)?),
+            (Some(channels), None) => Some(channels.clone()),
+            (None, Some(bias)) => Some(bias.unsqueeze(0)?),
+            (None, None) => None,
+        };
+        let added = added.map(|added| added.unsqueeze(2)).transpose()?;
+        let residual = residual.map(|x| x.flatten_from(2)).transpose()?;
+        let after = Epilogue {
+            bias: added.as_ref(),
+            residual: residual.as_ref(),
+            ..Default::default()
+        };
+        after
+            .of(&product.flatten_from(2)?)?
+            .reshape(product.shape())
+    }
+
     /// The convolution of `x`, `(batch, channels, height, width)`, doubled in height and width by nearest neighbour.
     ///
     /// # Errors
@@ -111,14 +149,21 @@ impl WrappedConv {
     }
 }
 
-impl Module for WrappedConv {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+impl WrappedConv {
+    /// `conv` of `x`, with the edges of this.
+    fn of(&self, conv: &Conv2d, x: &Tensor) -> Result<Tensor> {
         match self.wrap.is_none() || self.padding == 0 {
-            true => self.conv.forward(x),
+            true => conv.forward(x),
             false => {
                 let x = self.wrap.padded(x, [self.padding; 4])?;
-                self.conv.forward(&x.contiguous()?)
+                conv.forward(&x.contiguous()?)
             }
         }
+    }
+}
+
+impl Module for WrappedConv {
+    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+        self.of(&self.conv, x)
     }
 }

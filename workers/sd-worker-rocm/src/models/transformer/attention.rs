@@ -71,14 +71,8 @@ impl Rope {
     fn apply(&self, x: &Tensor, heads: usize) -> Result<Tensor> {
         let (batch, tokens, width) = x.dims3()?;
         let heads = if self.whole { 1 } else { heads };
-        let x = x
-            .reshape((batch, tokens, heads, width / heads))?
-            .transpose(1, 2)?
-            .contiguous()?;
-        candle_nn::rotary_emb::rope_i(&x, &self.cos, &self.sin)?
-            .transpose(1, 2)?
-            .contiguous()?
-            .reshape((batch, tokens, width))
+        let x = x.reshape((batch, tokens, heads, width / heads))?;
+        candle_nn::fused::rope_i_thd(&x, &self.cos, &self.sin)?.reshape((batch, tokens, width))
     }
 }
 

@@ -5,32 +5,25 @@ use crate::models::layers::{linear, Linear, TimestepEmbedding};
 use crate::models::time::Time;
 use crate::models::VarBuilder;
 use candle_core::{DType, Module, Result, Tensor, D};
-use candle_nn::LayerNorm;
+use candle_nn::{fused, Activation};
 
 /// A layer norm without weights, scaled and shifted by the conditions.
-#[derive(Debug, Clone)]
-pub struct PlainNorm(LayerNorm);
+#[derive(Debug, Clone, Copy)]
+pub struct PlainNorm {
+    /// Added to the variance.
+    pub eps: f64,
+}
+
+impl Default for PlainNorm {
+    fn default() -> Self {
+        Self { eps: 1e-6 }
+    }
+}
 
 impl PlainNorm {
-    /// Of `width` channels.
-    pub fn new(vb: &VarBuilder, width: usize) -> Result<Self> {
-        Self::with_eps(vb, width, 1e-6)
-    }
-
-    /// Of `width` channels, with an epsilon of its own.
-    pub fn with_eps(vb: &VarBuilder, width: usize, eps: f64) -> Result<Self> {
-        let ones = Tensor::ones(width, vb.dtype(), vb.device())?;
-        let zeros = Tensor::zeros(width, vb.dtype(), vb.device())?;
-        Ok(Self(LayerNorm::new(ones, zeros, eps)))
-    }
-
     /// `norm(x) * (1 + scale) + shift`, with scale and shift `(batch, 1, width)`.
     pub fn modulated(&self, x: &Tensor, scale: &Tensor, shift: Option<&Tensor>) -> Result<Tensor> {
-        let x = self.0.forward(x)?.broadcast_mul(&(scale + 1.0)?)?;
-        match shift {
-            Some(shift) => x.broadcast_add(shift),
-            None => Ok(x),
-        }
+        fused::modulated_norm(x, scale, shift, self.eps as f32)
     }
 }
 
@@ -53,10 +46,12 @@ impl Modulation {
     /// The parts, `(batch, 1, width)` each, of conditions that went through SiLU where the model has that.
     pub fn forward(&self, conditions: &Tensor) -> Result<Vec<Tensor>> {
         let all = self.layer.forward(conditions)?.unsqueeze(1)?;
-        all.chunk(self.parts, D::Minus1)?
-            .iter()
-            .map(Tensor::contiguous)
-            .collect()
+        let parts = all.chunk(self.parts, D::Minus1)?;
+        // Kernels read parts where they lie; the CPU is faster with each by itself.
+        match all.device().is_rocm() {
+            true => Ok(parts),
+            false => parts.iter().map(Tensor::contiguous).collect(),
+        }
     }
 }
 
@@ -78,7 +73,16 @@ impl FeedForward {
 
     /// The layers.
     pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.down.forward(&self.up.forward(x)?.gelu()?)
+        self.down.forward(&self.hidden(x)?)
+    }
+
+    /// `x + gate * layers(h)`.
+    pub fn forward_onto(&self, x: &Tensor, h: &Tensor, gate: &Tensor) -> Result<Tensor> {
+        self.down.forward_onto(x, &self.hidden(h)?, gate)
+    }
+
+    fn hidden(&self, x: &Tensor) -> Result<Tensor> {
+        self.up.forward_gelu(x)
     }
 }
 
@@ -98,16 +102,16 @@ impl GatedForward {
         })
     }
 
-    /// The layers.
-    pub fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        self.down.forward(&halves_gated(&self.both.forward(x)?)?)
+    /// `x + gate * layers(h)`.
+    pub fn forward_onto(&self, x: &Tensor, h: &Tensor, gate: &Tensor) -> Result<Tensor> {
+        let hidden = halves_gated(&self.both.forward(h)?)?;
+        self.down.forward_onto(x, &hidden, gate)
     }
 }
 
 /// The second half of the last dimension, gated by the first through SiLU.
 pub fn halves_gated(x: &Tensor) -> Result<Tensor> {
-    let halves = x.chunk(2, D::Minus1)?;
-    candle_nn::fused::silu_mul(&halves[0].contiguous()?, &halves[1].contiguous()?)
+    fused::gate_mul_packed(Activation::Silu, x)
 }
 
 /// What follows attention.
@@ -118,10 +122,10 @@ enum Feed {
 }
 
 impl Feed {
-    fn forward(&self, x: &Tensor) -> Result<Tensor> {
+    fn forward_onto(&self, x: &Tensor, h: &Tensor, gate: &Tensor) -> Result<Tensor> {
         match self {
-            Self::Plain(feed) => feed.forward(x),
-            Self::Gated(feed) => feed.forward(x),
+            Self::Plain(feed) => feed.forward_onto(x, h, gate),
+            Self::Gated(feed) => feed.forward_onto(x, h, gate),
         }
     }
 }
@@ -149,7 +153,7 @@ impl Stream {
 
     fn after_attention(&self, x: &Tensor, attended: &Tensor, by: &[Tensor]) -> Result<Tensor> {
         match &self.rest {
-            Some((out, _)) => x + out.forward(attended)?.broadcast_mul(&by[2])?,
+            Some((out, _)) => out.forward_onto(x, attended, &by[2]),
             None => Ok(x.clone()),
         }
     }
@@ -158,7 +162,7 @@ impl Stream {
         match &self.rest {
             Some((_, feed)) => {
                 let normed = self.norm.modulated(x, &by[4], Some(&by[3]))?;
-                x + feed.forward(&normed)?.broadcast_mul(&by[5])?
+                feed.forward_onto(x, &normed, &by[5])
             }
             None => Ok(x.clone()),
         }
@@ -219,7 +223,7 @@ impl JointBlock {
                 }
             },
             rest: Some((linear(attn.pp("to_out.0"), width, width)?, feed("ff")?)),
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
         };
         let text = Stream {
             modulation: modulation("norm1_context.linear", if ends { 2 } else { 6 })?,
@@ -232,7 +236,7 @@ impl JointBlock {
                     feed("ff_context")?,
                 )),
             },
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
         };
         Ok(Self {
             picture,
@@ -260,7 +264,7 @@ impl JointBlock {
                     linear(attn.pp(out), width, width)?,
                     Feed::Plain(FeedForward::new(vb.pp(format!("{kind}_mlp")), width)?),
                 )),
-                norm: PlainNorm::new(&vb, width)?,
+                norm: PlainNorm::default(),
             })
         };
         Ok(Self {
@@ -371,7 +375,7 @@ impl JointBlock {
                     .norm
                     .modulated(picture, &by_picture[7], Some(&by_picture[6]))?;
             let attended = attend(&projections.forward(&normed)?, self.heads, None)?;
-            after = (after + out.forward(&attended)?.broadcast_mul(&by_picture[8])?)?;
+            after = out.forward_onto(&after, &attended, &by_picture[8])?;
         }
         let picture = self.picture.feed(&after, by_picture)?;
         let after_text = attended.narrow(1, 0, tokens)?.contiguous()?;
@@ -399,7 +403,7 @@ impl PictureBlock {
                 projections: Projections::new(&attn, &PICTURE, width, width / heads, 1e-6)?,
                 alone: None,
                 rest: Some((linear(attn.pp("to_out.0"), width, width)?, feed)),
-                norm: PlainNorm::new(&vb, width)?,
+                norm: PlainNorm::default(),
             },
             heads,
         })

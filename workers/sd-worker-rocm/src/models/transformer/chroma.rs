@@ -187,7 +187,7 @@ impl Chroma {
             single: (0..config.num_single_layers)
                 .map(|i| SingleBlock::new(single.pp(i), width, heads, true))
                 .collect::<Result<_>>()?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             out: linear(vb.pp("proj_out"), width, config.in_channels)?,
             dtype: vb.dtype(),
             config: config.clone(),

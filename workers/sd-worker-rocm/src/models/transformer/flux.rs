@@ -158,7 +158,7 @@ impl SingleBlock {
                 true => None,
                 false => Some(Modulation::new(vb.pp("norm.linear"), width, width, 3)?),
             },
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             projections: Projections::new(&vb.pp("attn"), &PICTURE, width, size, 1e-6)?,
             up: linear(vb.pp("proj_mlp"), width, 4 * width)?,
             out: linear(vb.pp("proj_out"), 5 * width, width)?,
@@ -177,11 +177,9 @@ impl SingleBlock {
     pub(super) fn forward_by(&self, x: &Tensor, by: &[Tensor], rope: &Rope) -> Result<Tensor> {
         let normed = self.norm.modulated(x, &by[1], Some(&by[0]))?;
         let attended = attend(&self.projections.forward(&normed)?, self.heads, Some(rope))?;
-        let hidden = self.up.forward(&normed)?.gelu()?;
-        let out = self
-            .out
-            .forward(&Tensor::cat(&[&attended, &hidden], D::Minus1)?)?;
-        x + out.broadcast_mul(&by[2])?
+        let hidden = self.up.forward_gelu(&normed)?;
+        let both = Tensor::cat(&[&attended, &hidden], D::Minus1)?;
+        self.out.forward_onto(x, &both, &by[2])
     }
 }
 
@@ -229,7 +227,7 @@ impl Flux {
             single: (0..config.num_single_layers)
                 .map(|i| SingleBlock::new(single.pp(i), width, config.num_attention_heads, false))
                 .collect::<Result<_>>()?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             modulation: Modulation::new(vb.pp("norm_out.linear"), width, width, 2)?,
             out: linear(vb.pp("proj_out"), width, config.out())?,
             config: config.clone(),

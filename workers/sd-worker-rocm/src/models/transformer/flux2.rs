@@ -148,7 +148,7 @@ impl SingleBlock {
         let attn = vb.pp("attn");
         let norm = |name: &str| HeadNorm::new(attn.pp(name), config.attention_head_dim, config.eps);
         Ok(Self {
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             all: linear(attn.pp("to_qkv_mlp_proj"), width, 3 * width + 2 * hidden)?,
             norms: [norm("norm_q")?, norm("norm_k")?],
             out: linear(attn.pp("to_out"), width + hidden, width)?,
@@ -169,7 +169,7 @@ impl SingleBlock {
         let rest = all.dim(D::Minus1)? - 3 * width;
         let hidden = halves_gated(&all.narrow(D::Minus1, 3 * width, rest)?)?;
         let out = Tensor::cat(&[&attended, &hidden], D::Minus1)?;
-        x + self.out.forward(&out)?.broadcast_mul(&by[2])?
+        self.out.forward_onto(x, &out, &by[2])
     }
 }
 
@@ -234,7 +234,7 @@ impl Flux2 {
             single: (0..config.num_single_layers)
                 .map(|i| SingleBlock::new(single.pp(i), config))
                 .collect::<Result<_>>()?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             modulation: Modulation::new(vb.pp("norm_out.linear"), width, width, 2)?,
             out: linear(vb.pp("proj_out"), width, config.in_channels)?,
             dtype: vb.dtype(),

@@ -228,7 +228,7 @@ impl Block {
         let parts = if double { 12 } else { 6 };
         Ok(Self {
             modulation: Modulation::new(vb.pp("adaLN_modulation.1"), width, width, parts)?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             picture: Stream::new(&attn, "", width)?,
             feed: Feed::new(vb.pp("ff_i"), config)?,
             text: match double {
@@ -257,7 +257,7 @@ impl Block {
         let by = self.modulation.forward(conditions)?;
         let normed = self.norm.modulated(x, &by[1], Some(&by[0]))?;
         let seen = look(self.picture.forward(&normed)?, self.heads, places)?;
-        let x = (x + self.picture.out.forward(&seen)?.broadcast_mul(&by[2])?)?;
+        let x = self.picture.out.forward_onto(x, &seen, &by[2])?;
         self.fed(&x, &by[3..], |x| self.feed.forward(x))
     }
 
@@ -281,10 +281,11 @@ impl Block {
         let seen = look([joint(0)?, joint(1)?, joint(2)?], self.heads, places)?;
         let (count, tokens) = (picture.dim(1)?, text.dim(1)?);
         let part = |from, count| seen.narrow(1, from, count)?.contiguous();
-        let out = self.picture.out.forward(&part(0, count)?)?;
-        let picture = (picture + out.broadcast_mul(&by[2])?)?;
-        let out = stream.out.forward(&part(count, tokens)?)?;
-        let text = (text + out.broadcast_mul(&by[8])?)?;
+        let out = &self.picture.out;
+        let picture = out.forward_onto(picture, &part(0, count)?, &by[2])?;
+        let text = stream
+            .out
+            .forward_onto(text, &part(count, tokens)?, &by[8])?;
         Ok((
             self.fed(&picture, &by[3..], |x| self.feed.forward(x))?,
             self.fed(&text, &by[9..], |x| feed.forward(x))?,
@@ -339,7 +340,7 @@ impl HiDream {
             texts: (0..=count).map(text).collect::<Result<_>>()?,
             double: blocks("double_stream_blocks", config.num_layers, true)?,
             single: blocks("single_stream_blocks", config.num_single_layers, false)?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             modulation: Modulation::new(last.pp("adaLN_modulation.1"), width, width, 2)?,
             out: linear(last.pp("linear"), width, patch)?,
             dtype: vb.dtype(),

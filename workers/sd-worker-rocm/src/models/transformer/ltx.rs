@@ -276,7 +276,7 @@ impl Block {
 
         let [q, k, v] = self.text.forward(&x, &context.text)?;
         let h = attention(&q, &k, &v, self.heads, false)?;
-        let x = (x + self.text.out.forward(&h)?)?;
+        let x = self.text.out.forward_added(&x, &h)?;
 
         let h = in_stretches(&x, &by, |x, by| self.norm.modulated(x, &by[4], &by[3]))?;
         let h = self.feed.forward(&h)?;
@@ -321,7 +321,7 @@ impl Ltx {
             blocks: (0..config.num_layers)
                 .map(|i| Block::new(blocks.pp(i), config))
                 .collect::<Result<_>>()?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             table: table(&vb, &[2, width])?,
             out: linear(vb.pp("proj_out"), width, channels)?,
             dtype: vb.dtype(),
@@ -338,7 +338,7 @@ impl Ltx {
         let half = self.config.width() / 2;
         Ok(Context {
             rope: Rope::of_all_heads(&self.angles(places), half, self.dtype, text.device())?,
-            text: second.forward(&first.forward(text)?.gelu()?)?,
+            text: second.forward(&first.forward_gelu(text)?)?,
         })
     }
 

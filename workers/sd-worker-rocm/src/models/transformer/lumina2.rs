@@ -274,7 +274,7 @@ impl Lumina2 {
             picture_blocks: blocks("noise_refiner", config.num_refiner_layers, true)?,
             text_blocks: blocks("context_refiner", config.num_refiner_layers, false)?,
             blocks: blocks("layers", config.num_layers, true)?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             scale: linear(last.pp("linear_1"), conditions, width)?,
             out: linear(last.pp("linear_2"), width, patch)?,
             dtype: vb.dtype(),

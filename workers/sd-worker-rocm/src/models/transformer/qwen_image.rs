@@ -189,7 +189,7 @@ impl QwenImage {
             blocks: (0..config.num_layers)
                 .map(|i| JointBlock::of_qwen(blocks.pp(i), width, heads))
                 .collect::<Result<_>>()?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             modulation: Modulation::new(vb.pp("norm_out.linear"), width, width, 2)?,
             out: linear(vb.pp("proj_out"), width, config.in_channels)?,
             dtype: vb.dtype(),

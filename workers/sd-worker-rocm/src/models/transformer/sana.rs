@@ -241,7 +241,9 @@ struct Block {
 impl Block {
     fn new(vb: VarBuilder, config: &SanaConfig) -> Result<Self> {
         Ok(Self {
-            norm: PlainNorm::with_eps(&vb, config.width(), config.norm_eps)?,
+            norm: PlainNorm {
+                eps: config.norm_eps,
+            },
             itself: Projections::new(&vb.pp("attn1"), config)?,
             text: Projections::new(&vb.pp("attn2"), config)?,
             feed: MixedForward::new(vb.pp("ff"), config)?,
@@ -267,11 +269,11 @@ impl Block {
                 linear_attention(&q.relu()?, &k.relu()?, &v, self.heads.0)?
             }
         };
-        let x = (x + self.itself.out.forward(&h)?.broadcast_mul(&by[2])?)?;
+        let x = self.itself.out.forward_onto(x, &h, &by[2])?;
 
         let [q, k, v] = self.text.forward(&x, text)?;
         let h = attention(&q, &k, &v, self.heads.1, false)?;
-        let x = (x + self.text.out.forward(&h)?)?;
+        let x = self.text.out.forward_added(&x, &h)?;
 
         let h = self.norm.modulated(&x, &by[4], Some(&by[3]))?;
         let h = self.feed.forward(&h, height, width)?;
@@ -328,7 +330,7 @@ impl Sana {
             blocks: (0..config.num_layers)
                 .map(|i| Block::new(blocks.pp(i), config))
                 .collect::<Result<_>>()?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             table: table(&vb, &[2, width])?,
             out: linear(vb.pp("proj_out"), width, channels)?,
             dtype: vb.dtype(),
@@ -355,7 +357,7 @@ impl Sana {
     /// If it has another width, or the device fails.
     pub fn text(&self, text: &Tensor) -> Result<Tensor> {
         let [first, second] = &self.text;
-        let text = second.forward(&first.forward(text)?.gelu()?)?;
+        let text = second.forward(&first.forward_gelu(text)?)?;
         self.text_norm.forward(&text)
     }
 

@@ -235,7 +235,7 @@ impl Sd3 {
             text: linear(vb.pp("context_embedder"), config.joint_attention_dim, width)?,
             blocks: (0..config.num_layers).map(block).collect::<Result<_>>()?,
             without: Vec::new(),
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             modulation: Modulation::new(vb.pp("norm_out.linear"), width, width, 2)?,
             out: linear(vb.pp("proj_out"), width, patch * patch * config.in_channels)?,
             config: config.clone(),

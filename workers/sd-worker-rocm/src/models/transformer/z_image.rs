@@ -241,7 +241,7 @@ impl ZImage {
             picture_blocks: blocks("noise_refiner", config.n_refiner_layers, true)?,
             text_blocks: blocks("context_refiner", config.n_refiner_layers, false)?,
             blocks: blocks("layers", config.n_layers, true)?,
-            norm: PlainNorm::new(&vb, width)?,
+            norm: PlainNorm::default(),
             modulation: Modulation::new(last.pp("adaLN_modulation.1"), conditions, width, 1)?,
             out: linear(last.pp("linear"), width, patch)?,
             dtype: vb.dtype(),

@@ -55,14 +55,14 @@ impl ResnetBlock {
 
     /// `time` is the time embedding after SiLU.
     pub fn forward(&self, x: &Tensor, time: Option<&Tensor>) -> Result<Tensor> {
-        let mut h = self.conv1.forward(&self.norm1.forward_silu(x)?)?;
-        if let (Some(layer), Some(time)) = (&self.time, time) {
-            let time = layer.forward(time)?;
-            let (batch, channels) = time.dims2()?;
-            h = h.broadcast_add(&time.reshape((batch, channels, 1, 1))?)?;
-        }
-        let h = self.conv2.forward(&self.norm2.forward_silu(&h)?)?;
-        h + self.skip(x)?
+        let time = match (&self.time, time) {
+            (Some(layer), Some(time)) => Some(layer.forward(time)?),
+            _ => None,
+        };
+        let h = self.norm1.forward_silu(x)?;
+        let h = self.conv1.forward_added(&h, time.as_ref(), None)?;
+        let h = self.norm2.forward_silu(&h)?;
+        self.conv2.forward_added(&h, None, Some(&self.skip(x)?))
     }
 
     /// What the input contributes past the convolutions.

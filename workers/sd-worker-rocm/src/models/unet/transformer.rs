@@ -63,14 +63,16 @@ impl Attention {
         })
     }
 
-    fn to_each_other(&self, x: &Tensor) -> Result<Tensor> {
+    /// `onto` with what `x` sees in itself.
+    fn to_each_other(&self, onto: &Tensor, x: &Tensor) -> Result<Tensor> {
         match self.itself {
-            true => self.out.forward(&self.v.forward(x)?),
-            false => self.forward(x, &self.keys(x)?),
+            true => self.out.forward_added(onto, &self.v.forward(x)?),
+            false => self.forward_added(onto, x, &self.keys(x)?),
         }
     }
 
-    fn forward(&self, x: &Tensor, keys: &TextKeys) -> Result<Tensor> {
+    /// `onto` with what `x` sees.
+    fn forward_added(&self, onto: &Tensor, x: &Tensor, keys: &TextKeys) -> Result<Tensor> {
         let q = self.q.forward(x)?;
         let mut seen = attention(&q, &keys.k, &keys.v, self.heads, false)?;
         for picture in &keys.pictures {
@@ -81,7 +83,7 @@ impl Attention {
                 None => (seen + more)?,
             };
         }
-        self.out.forward(&seen)
+        self.out.forward_added(onto, &seen)
     }
 }
 
@@ -112,16 +114,16 @@ impl Layer {
 
     fn forward(&self, x: &Tensor, text: &TextKeys) -> Result<Tensor> {
         let h = self.norm1.forward(x)?;
-        let x = (x + self.pixels.to_each_other(&h)?)?;
-        let x = (&x + self.text.forward(&self.norm2.forward(&x)?, text)?)?;
+        let x = self.pixels.to_each_other(x, &h)?;
+        let h = self.norm2.forward(&x)?;
+        let x = self.text.forward_added(&x, &h, text)?;
         // GEGLU: the second half of the product is the gate, through GELU by erf.
         let h = self.up.forward(&self.norm3.forward(&x)?)?;
         let half = h.dim(D::Minus1)? / 2;
         let value = h.narrow(D::Minus1, 0, half)?;
         let gate = h.narrow(D::Minus1, half, half)?;
-        x + self
-            .down
-            .forward(&candle_nn::fused::gelu_erf_mul(&gate, &value)?)?
+        let hidden = candle_nn::fused::gelu_erf_mul(&gate, &value)?;
+        self.down.forward_added(&x, &hidden)
     }
 }
 

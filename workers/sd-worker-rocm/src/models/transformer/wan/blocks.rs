@@ -73,7 +73,7 @@ impl Block {
         let width = config.width();
         let attn2 = vb.pp("attn2");
         Ok(Self {
-            norm: PlainNorm::with_eps(&vb, width, config.eps)?,
+            norm: PlainNorm { eps: config.eps },
             itself: Projections::new(&vb.pp("attn1"), config)?,
             text_norm: match config.cross_attn_norm {
                 true => Some(layer_norm(vb.pp("norm2"), width, config.eps)?),
@@ -120,12 +120,13 @@ impl Block {
             let v = layers.v.forward(picture)?;
             h = (h + attention(&q, &k, &v, self.heads, false)?)?;
         }
-        let x = (x + self.text.out.forward(&h)?)?;
+        let x = self.text.out.forward_added(&x, &h)?;
 
         let h = in_stretches(&x, &by, |x, by| {
             self.norm.modulated(x, &by[4], Some(&by[3]))
         })?;
-        let h = self.down.forward(&self.up.forward(&h)?.gelu()?)?;
+        let h = self.up.forward_gelu(&h)?;
+        let h = self.down.forward(&h)?;
         x + in_stretches(&h, &by, |h, by| h.broadcast_mul(&by[5]))?
     }
 }

@@ -85,7 +85,7 @@ impl Wan {
             blocks: (0..config.num_layers)
                 .map(|i| Block::new(blocks.pp(i), config))
                 .collect::<Result<_>>()?,
-            norm: PlainNorm::with_eps(&vb, width, config.eps)?,
+            norm: PlainNorm { eps: config.eps },
             table: table(&vb, &[1, 2, width])?,
             out: linear(vb.pp("proj_out"), width, 4 * config.out_channels)?,
             dtype: vb.dtype(),
@@ -126,7 +126,7 @@ impl Wan {
         let side = 2 * (size / 6);
         let sizes = [size - 2 * side, side, side];
         let [first, second] = &self.text;
-        let text = second.forward(&first.forward(text)?.gelu()?)?;
+        let text = second.forward(&first.forward_gelu(text)?)?;
         let picture = match (&self.picture, views) {
             (Some(embedding), Some(views)) => {
                 let one = embedding.forward(&views.to_dtype(self.dtype)?)?;
