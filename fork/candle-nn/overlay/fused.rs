@@ -77,8 +77,8 @@ pub fn modulated_norm(
         return Ok(result);
     }
     let ones = Tensor::ones(xs.dim(D::Minus1)?, xs.dtype(), xs.device())?;
-    let normed = ops::layer_norm(xs, &ones, &ones.zeros_like()?, eps)?;
-    let scaled = normed.broadcast_mul(&(scale + 1.0)?)?;
+    let norm = LayerNorm::new(ones.clone(), ones.zeros_like()?, eps.into());
+    let scaled = norm.forward(xs)?.broadcast_mul(&(scale + 1.0)?)?;
     match shift {
         Some(shift) => scaled.broadcast_add(shift),
         None => Ok(scaled),

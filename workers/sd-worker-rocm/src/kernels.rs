@@ -19,6 +19,7 @@ const FAMILIES: &[Family] = &[
     Family::Unary,
     Family::Affine,
     Family::Gated,
+    Family::Epilogue,
     Family::Rope,
     Family::AttentionDecode,
     Family::AttentionMatrixF16,
