@@ -2,6 +2,7 @@
 //! ("Scalable Diffusion Models with Transformers", arXiv 2212.09748).
 
 use super::check::Op;
+use super::norm::shape;
 use super::rows::{Rows, Team};
 use crate::dtype::FLOATS;
 use crate::kernels::{kernels, Ptr};
@@ -38,13 +39,7 @@ pub fn modulated_norm(
         .transpose()?;
     let out = rows.output(device)?;
     let (team, config) = rows.team(device);
-    let shape = Shape {
-        rows: rows.count as u64,
-        row_stride: rows.stride as u64,
-        residual_stride: 0,
-        columns: rows.columns as u32,
-        eps,
-    };
+    let shape = shape(&rows, None, eps);
     // SAFETY: the rows lie in their view, scale and shift have an element for each of theirs, and the output has room
     // for as many rows.
     unsafe {

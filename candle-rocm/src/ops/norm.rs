@@ -302,7 +302,8 @@ fn quantize_apart<Q: InEightBits>(
     Ok((sum, Normed { floats, quantized }))
 }
 
-fn shape(x: &Rows, residual: Option<&Rows>, eps: f32) -> Shape {
+/// The rows as kernels have them.
+pub(super) fn shape(x: &Rows, residual: Option<&Rows>, eps: f32) -> Shape {
     Shape {
         rows: x.count as u64,
         row_stride: x.stride as u64,

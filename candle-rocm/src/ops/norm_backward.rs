@@ -1,6 +1,7 @@
 //! Gradients of RMS norm and layer norm.
 
 use super::check::Op;
+use super::norm::shape;
 use super::rows::{Rows, Team};
 use crate::dtype::FLOATS;
 use crate::kernels::{kernels, Axis, Ptr};
@@ -120,13 +121,7 @@ fn backward(
     let weight = rows.parameter(device, op, weight)?;
     let out = rows.output(device)?;
     let statistics = device.alloc(rows.count * size_of::<Statistics>())?;
-    let shape = Shape {
-        rows: rows.count as u64,
-        row_stride: rows.stride as u64,
-        residual_stride: grads.stride as u64,
-        columns: rows.columns as u32,
-        eps,
-    };
+    let shape = shape(&rows, Some(&grads), eps);
     let (team, config) = rows.team(device);
     let (src, grad) = (rows.operand.ptr(), grads.operand.ptr());
     let between = Ptr::to(&statistics);

@@ -45,7 +45,7 @@ pub enum Linear {
 
 impl Linear {
     /// The layer and what follows it; `after` has no bias.
-    pub fn forward_to(&self, x: &Tensor, after: Epilogue) -> Result<Tensor> {
+    fn forward_to(&self, x: &Tensor, after: Epilogue) -> Result<Tensor> {
         // Elsewhere products take the bias along.
         if !x.device().is_rocm() {
             return after.of(&self.forward(x)?);
